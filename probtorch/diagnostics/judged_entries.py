@@ -13,7 +13,7 @@ import numpy as np
 
 from probtorch.diagnostics.convergence import quality
 from probtorch.diagnostics.draws import Draws
-from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
+from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, judged, real_parts
 
 __all__ = [
     "NAMED",
@@ -44,7 +44,7 @@ Entries: TypeAlias = list[tuple[list[str], np.ndarray]]
 def entries_of(draws: Draws, names: str | Sequence[str] | None) -> Entries:
     """The judged variables as (labels, real values (chain, draw, *event))."""
     entries = []
-    for name in chosen(names, draws.posterior, "diagnose"):
+    for name in chosen(judged(names, draws), draws.posterior, "diagnose"):
         for part, values in real_parts({name: draws.posterior[name]}):
             dims = {part: draws.dims.get(name, ())}
             labels = entry_labels(part, values.shape[2:], dims, draws.coords)

@@ -9,10 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from probtorch.diagnostics.draws import Draws
 
 __all__ = [
     "GROUP_DIMS",
@@ -23,6 +27,7 @@ __all__ = [
     "dims_key",
     "entry_labels",
     "flat_entries",
+    "judged",
     "real_parts",
 ]
 
@@ -102,6 +107,17 @@ def real_parts(variables: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarr
             yield f"{name}_imag", values.imag
         else:
             yield name, values
+
+
+def judged(names: str | Sequence[str] | None, draws: Draws) -> str | Sequence[str] | None:
+    """Return the names given, or those of all variables but for the machinery of a sampler.
+
+    A result says which these are: numbers that mean something together only, such as trees.
+    """
+    machinery = draws.attrs.get("machinery_sites", ())
+    if names is not None or not machinery:
+        return names
+    return [name for name in draws.posterior if name not in machinery]
 
 
 def chosen(names: Iterable[str] | None, available: Mapping[str, object], subject: str) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.drawn import HasDraws, drawn
 from probtorch.diagnostics.draws import Draws
-from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, real_parts
+from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, judged, real_parts
 from probtorch.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _figure(draws: Draws, names: str | None) -> Figure:
 def _scalars(draws: Draws, names: str | None) -> tuple[list[tuple[str, np.ndarray]], int]:
     """The first rows to draw as (label, values (chain, draw)), and how many there are in all."""
     scalars, total = [], 0
-    for name in chosen(names, draws.posterior, "trace_plot"):
+    for name in chosen(judged(names, draws), draws.posterior, "trace_plot"):
         for part, values in real_parts({name: draws.posterior[name]}):
             shape = values.shape[2:]
             flat = flat_entries(values)

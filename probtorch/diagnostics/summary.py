@@ -17,7 +17,7 @@ import numpy as np
 from probtorch.core.signatures import closest, explain_calls
 from probtorch.diagnostics.convergence import STATISTICS, statistics
 from probtorch.diagnostics.drawn import HasDraws, drawn
-from probtorch.diagnostics.layout import chosen, entry_labels, real_parts
+from probtorch.diagnostics.layout import chosen, entry_labels, judged, real_parts
 from probtorch.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def summary(
     A complex variable gives rows for ``z_real`` and ``z_imag``; an empty one gives none.
     """
     draws = drawn(draws, "summary")
-    names = chosen(names, draws.posterior, "summary")
+    names = chosen(judged(names, draws), draws.posterior, "summary")
     blocks, labels, values = {}, [], [np.empty((0, len(STATISTICS)))]
     for name in names:
         for part, array in real_parts({name: draws.posterior[name]}):

@@ -186,7 +186,11 @@ def refuse_flat(target: Target, start: np.ndarray) -> None:
     slopes = np.stack([gradient for _, gradient in found])
     if not np.isfinite(slopes).all():
         return  # at an edge; what is flat has none
-    suspects = np.flatnonzero((slopes == slopes[0]).all(axis=0))
+    same = (slopes == slopes[0]).all(axis=0)
+    for slot in target.slots.values():
+        if slot.is_structure:
+            same[slot.start : slot.stop] = False  # its prior is no part of the density
+    suspects = np.flatnonzero(same)
     (value, _), q = found[0], points[0]
     flat = [i for i in suspects if _is_line(target, q, value, i, slopes[0, i])]
     if flat:

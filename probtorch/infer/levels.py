@@ -3,13 +3,17 @@
 A sampler's position is a vector of float64, in which each element of a discrete site has one
 coordinate: the number of its value among those of the support. Numbers that are not whole mean the
 nearest one that is, so a density of such coordinates is a step function, whose gradient is 0.
+
+`Structure` is what stands in their place where values are no numbers, such as trees: the
+distribution says itself what its coordinates are, and what moves them in `Gibbs`.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -29,9 +33,12 @@ from probtorch.ops.reduction import all as every
 
 if TYPE_CHECKING:
     from probtorch.effects.site import Site
+    from probtorch.infer.mcmc.gibbs.discrete_updates import SweepState
+    from probtorch.infer.mcmc.integrators import Density
+    from probtorch.infer.mcmc.randomness import Key
 
 
-__all__ = ["Levels", "levels_of"]
+__all__ = ["Levels", "Structure", "StructureUpdate", "levels_of"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,16 +67,20 @@ class Levels:
         """Return the whole numbers that coordinates of any value stand for, as float64."""
         return clamp(floor(q.detach() + 0.5), min=self.lowest, max=self.highest)
 
+    def free_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the coordinates of values of some shape."""
+        return shape if self.table is None else shape[: len(shape) - (self.table.ndim - 1)]
+
+    def at(self, site: Site, q: TensorBase) -> TensorBase:
+        """Return the value of a site at its coordinates."""
+        return self(q)
+
     def __call__(self, q: TensorBase) -> TensorBase:
         """Return the values of coordinates."""
         numbers = self.numbers(q)
         if self.table is not None:
             return wrap(self.table)[numbers.long()]
         return cast(numbers + self.first, self.dtype)
-
-    def call_and_ladj(self, q: TensorBase) -> tuple[TensorBase, TensorBase]:
-        """Return the values, and 0: no volume is changed."""
-        return self(q), wrap(np.zeros(()))
 
     def inv(self, value: TensorBase) -> TensorBase:
         """Return the coordinates of values, in tensor ops."""
@@ -89,7 +100,52 @@ class Levels:
         )
 
 
-def levels_of(site: Site) -> Levels:
+class StructureUpdate(Protocol):
+    """What moves a `Structure`: an update of its coordinates given all others, in tensor ops.
+
+    ``update(density, key, walk, first)`` leaves the conditional distribution of the coordinates
+    from number `first` on invariant, times their prior where the density has none. It becomes a
+    part of the program of `Gibbs`, and takes its random bits from the counter of the walk.
+    """
+
+    def __call__(
+        self, density: Density, key: Key, walk: SweepState, first: int
+    ) -> SweepState: ...
+
+
+class Structure(abc.ABC):
+    """The coordinates of a site whose values are no numbers, say trees.
+
+    A distribution has it as ``structure()``. Nothing but its own update moves it: chains start with
+    it at one point, and its draws are not judged or summarised.
+
+    Attributes
+    ----------
+    update : StructureUpdate
+    size : int
+        Number of coordinates.
+    start : ndarray, shape (size,)
+        Where it starts.
+    """
+
+    update: StructureUpdate
+    size: int
+    start: np.ndarray
+
+    def free_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the coordinates."""
+        return (self.size,)
+
+    @abc.abstractmethod
+    def at(self, site: Site, q: TensorBase) -> TensorBase:
+        """Return the value of a site at its coordinates; the distribution may be told of them."""
+
+    @abc.abstractmethod
+    def inv(self, value: TensorBase) -> TensorBase:
+        """Return the coordinates of a value, in tensor ops."""
+
+
+def levels_of(site: Site) -> Levels | Structure:
     """Return the values of a discrete site, the first of its support having number 0.
 
     Raises
@@ -98,6 +154,9 @@ def levels_of(site: Site) -> Levels:
         If they are neither finitely many nor whole numbers.
     """
     fn = site.fn
+    if hasattr(fn, "structure"):
+        own: Structure = fn.structure()
+        return own
     while hasattr(fn, "reinterpreted_batch_ndims"):
         fn = fn.base_dist
     if getattr(fn, "has_enumerate_support", False):

@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import cast as as_type
 
 import numpy as np
 
@@ -28,11 +29,12 @@ from probtorch.effects.enumerable import as_annotated
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.infer.enumeration.summed import is_summed
-from probtorch.infer.levels import levels_of
+from probtorch.infer.levels import Levels, Structure, levels_of
 from probtorch.infer.model_runs import OUTSIDE
-from probtorch.infer.potential import ModelTarget
+from probtorch.infer.potential import DensityTarget, ModelTarget, Target
 from probtorch.infer.slots import Discovery, Evaluation, Slot
 from probtorch.infer.starts.initialization import Strategy, init_to_sample, uniform_point
+from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import reshape
 from probtorch.ops.pieces import cat
 
@@ -74,13 +76,17 @@ class MixedTarget(ModelTarget):
 
     def _start_counts(self) -> None:
         """Number the values of unbounded sites from where the data are possible."""
-        free = {n: s for n, s in self.slots.items() if s.levels and math.isinf(s.levels.highest)}
+        free = {
+            n: s
+            for n, s in self.slots.items()
+            if isinstance(s.levels, Levels) and math.isinf(s.levels.highest)
+        }
         if not free:
             return
         first = dict(self.slots)
         for above in LADDER:
             for name, slot in free.items():
-                assert slot.levels is not None
+                assert isinstance(slot.levels, Levels)
                 levels = slot.levels.around(slot.levels.first + above)
                 self.slots[name] = replace(slot, levels=levels)
             try:
@@ -106,12 +112,33 @@ class MixedTarget(ModelTarget):
             levels = self.slots[site.name].levels
             if levels is None or site.name in given or function is init_to_sample:
                 return strategy(site)
+            if isinstance(levels, Structure):
+                return levels.at(site, wrap(levels.start))
             shape = self.slots[site.name].free_shape
             bounded = math.isfinite(levels.highest)
             point = uniform_point(generator, shape) if bounded else np.zeros(shape)
             return levels(wrap(point))
 
         return self._invert(value)
+
+    def part_that_starts(self) -> tuple[Target, np.ndarray, np.ndarray] | None:
+        """Return what starts are looked for in, where structures have theirs; see `TargetBase`."""
+        structures = [slot for slot in self.slots.values() if isinstance(slot.levels, Structure)]
+        if not structures:
+            return None
+        whole, found = np.zeros(self.dim), np.ones(self.dim, bool)
+        for slot in structures:
+            assert isinstance(slot.levels, Structure)
+            whole[slot.start : slot.stop] = slot.levels.start
+            found[slot.start : slot.stop] = False
+        places = np.flatnonzero(found)
+        around, here = wrap(whole), wrap(places)
+
+        def density(x: object) -> TensorBase:
+            return self.logdensity(index_put(around, (here,), as_type("TensorBase", x)))
+
+        density.__name__ = self.name
+        return DensityTarget(density, len(places), None), whole, places
 
     def values_at(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the values of the latent sites at `q`, as the model sees them."""
@@ -139,7 +166,7 @@ class MixedTarget(ModelTarget):
         """Return the values of latent and deterministic sites at `q`, discrete ones as int64."""
         found = super().constrain(q)
         for name, slot in self.slots.items():
-            if slot.levels is not None and slot.levels.dtype.kind in "biuf":
+            if isinstance(slot.levels, Levels) and slot.levels.dtype.kind in "biuf":
                 found[name] = cast(found[name], int64)
         return found
 
@@ -170,10 +197,12 @@ class _MixedDiscovery(Discovery):
         """Give the slot, and the value at 0."""
         levels = levels_of(site)
         shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
-        event = 0 if levels.table is None else levels.table.ndim - 1
-        free = shape[: len(shape) - event]
+        free = levels.free_shape(shape)
         size = math.prod(free)
         start = self.slots[-1].stop if self.slots else 0
         self.slots.append(Slot(site.name, start, start + size, free, shape, site.location, levels))
-        point = self._point(size) if math.isfinite(levels.highest) else np.zeros(size)
-        site.value = levels(wrap(point.reshape(free)))
+        if isinstance(levels, Structure):
+            point = levels.start
+        else:
+            point = self._point(size) if math.isfinite(levels.highest) else np.zeros(size)
+        site.value = levels.at(site, wrap(point.reshape(free)))

@@ -29,7 +29,7 @@ from probtorch.effects.scans import ScannedSite
 from probtorch.effects.site import Site, as_value
 from probtorch.errors import DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer.enumeration.summed import own_shape
-from probtorch.infer.levels import Levels
+from probtorch.infer.levels import Levels, Structure
 from probtorch.infer.starts.initialization import uniform_point
 from probtorch.ops.movement import reshape
 
@@ -71,9 +71,9 @@ class Slot:
         Shape of the constrained ones, batch and event.
     location : str
         The "file:line" of the sample statement.
-    levels : Levels or None
+    levels : Levels, Structure or None
         Of a discrete site that is moved and not summed out: its values, which the coordinates
-        number.
+        number; or what its coordinates are.
     falls_off : bool
         Whether the prior does; not that of an `ImproperUniform`.
     """
@@ -84,8 +84,13 @@ class Slot:
     free_shape: tuple[int, ...]
     shape: tuple[int, ...]
     location: str = ""
-    levels: Levels | None = None
+    levels: Levels | Structure | None = None
     falls_off: bool = True
+
+    @property
+    def is_structure(self) -> bool:
+        """Whether nothing but an update of its own moves it."""
+        return isinstance(self.levels, Structure)
 
 
 def slot_values(q: TensorBase, slot: Slot) -> TensorBase:
@@ -187,8 +192,10 @@ class Evaluation(Handler):
         if slot is None or slot.shape != shape:
             raise _changed(site, slot, shape)
         free = slot_values(self.q, slot)
-        transform = slot.levels or biject_to(site.fn.support)
-        if transform is identity_transform:
+        transform = identity_transform if slot.levels else biject_to(site.fn.support)
+        if slot.levels is not None:
+            site.value = slot.levels.at(site, free)
+        elif transform is identity_transform:
             site.value = free
         elif self.density:
             site.value, log_det = transform.call_and_ladj(free)
@@ -304,6 +311,9 @@ def _infinite_site(site: Site) -> InferenceError:
             "write the steps as `for t in markov(range(n))`, with a name for each site, which sums "
             "states out; or move them along with the others: Gibbs(model)"
         )
+    elif hasattr(site.fn, "structure"):
+        got = f"a latent {kind}, which has no coordinates that a gradient or a sum could follow"
+        fix = "sample with MCMC(Gibbs(model)): it moves such a site by an update of its own"
     elif hasattr(site.fn, "reinterpreted_batch_ndims"):
         got = f"a latent {kind}, whose values are a product of supports"
         fix = "use a plate in place of to_event(): its rows are summed out one by one"

@@ -269,6 +269,16 @@ class TargetBase(abc.ABC):
         this = as_type("Target", self)
         return starting_points(this, num_chains, generator, strategy).positions
 
+    def part_that_starts(self) -> tuple[Target, np.ndarray, np.ndarray] | None:
+        """Return what strategies for all coordinates together are asked about instead, if anything.
+
+        Returns
+        -------
+        None, or (Target, ndarray of shape (dim,), ndarray of int)
+            The density of some coordinates, the others being at a point; that point; their places.
+        """
+        return None
+
     @abc.abstractmethod
     def start(self, strategy: Strategy, generator: Generator) -> np.ndarray:
         """Return the point `q` of shape (dim,) that a strategy, asked site by site, amounts to."""

@@ -206,6 +206,8 @@ def _attrs(run: OneRun, kept: list[int], *, interrupted: bool) -> dict[str, obje
         slots = run.target.slots
         if improper := [name for name, slot in slots.items() if not slot.falls_off]:
             attrs["improper_sites"] = improper
+        if machinery := [name for name, slot in slots.items() if slot.is_structure]:
+            attrs["machinery_sites"] = machinery
     for name, chosen in (
         ("extended_chains", [i for i, chain_run in enumerate(runs) if chain_run.extensions]),
         ("moved_chains", [i for i, chain_run in enumerate(runs) if chain_run.moved]),

@@ -12,6 +12,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.rng import default_generator
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.convergence import ess_bulk, rhat
+from probtorch.diagnostics.layout import chosen, judged
 from probtorch.diagnostics.summary import Summary
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.mcmc.kernel import Kernel, statistics
@@ -181,7 +182,7 @@ class RunResults:
 
     def print_summary(self, prob: float = 0.9, exclude_deterministic: bool = True) -> None:
         """Print the table of `summary`; deterministic sites only if they are asked for."""
-        names = list(self.draws.posterior)
+        names = chosen(judged(None, self.draws), self.draws.posterior, "print_summary")
         if exclude_deterministic:
             names = [name for name in names if name in self.target.slots] or names
         print(self.draws.summary(names=names, hdi_prob=prob))

@@ -325,6 +325,14 @@ def starting_points(
         As `search`.
     """
     function, settings, _ = _opened(strategy)
+    part = target.part_that_starts()
+    if part is not None and (function in _JOINT or function is init_to_uniform):
+        rest, whole, places = part
+        positions, gradients = np.tile(whole, (num_chains, 1)), 0
+        if len(places):
+            found_there = starting_points(rest, num_chains, generator, strategy)
+            positions[:, places], gradients = found_there.positions, found_there.gradients
+        return StartingPoints(positions, gradients)
     if function in _JOINT:
         return _JOINT[function](target, num_chains, generator, **settings)
     children = generator.spawn(num_chains)

@@ -362,6 +362,13 @@ class Gibbs(Kernel[HMCState]):
                 if part.update != "conditional":
                     accepted.append(walk.accept / len(part.places))
                 continue
+            if part.structure is not None:
+                none = wrap(np.zeros(()))
+                walk = SweepState(position, logdensity, counter, wrap(np.array(0)), none)
+                walk = part.structure(self.density, key, walk, part.places[0])
+                position, logdensity, counter = walk.position, walk.logdensity, walk.counter
+                taken = taken + walk.taken
+                continue
             if part.given is not None:
                 proposed, counter = part.given(key, position, counter)
                 found, _ = self.density(proposed)

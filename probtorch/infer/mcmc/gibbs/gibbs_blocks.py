@@ -24,6 +24,7 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.mcmc.gibbs.conjugate_updates import FAMILIES, family_of, offset_of
 from probtorch.infer.mcmc.gibbs.discrete_updates import UPDATES
 from probtorch.infer.mcmc.gibbs.given_updates import FullConditional, GivenUpdate
+from probtorch.infer.levels import Structure, StructureUpdate
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.metrics import Metric
 from probtorch.infer.mcmc.warm_up.adaptation import AcceptanceTuner, Learner
@@ -70,6 +71,8 @@ class Part:
         A key of `UPDATES` or `CONJUGATE`, or "" for a kernel or a given function.
     given : GivenUpdate or None
         The latter.
+    structure : StructureUpdate or None
+        What a site brings that nothing else can move.
     kernel : int
         Number of its kernel.
     tuned : int
@@ -85,6 +88,7 @@ class Part:
     places: tuple[int, ...]
     update: str = ""
     given: GivenUpdate | None = None
+    structure: StructureUpdate | None = None
     kernel: int = -1
     tuned: int = -1
     tunes: str = ""
@@ -291,9 +295,22 @@ def layout_of(blocks: Sequence[Block], target: Target) -> np.ndarray:
                     target.slots,
                 )
             owner[name] = number
+    structures = 0
     for name, slot in target.slots.items():
         here = slice(slot.start, slot.stop)
         levels = slot.levels
+        if isinstance(levels, Structure):
+            if name in owner:
+                raise InferenceError(
+                    f"Gibbs(blocks=...): what updates site {name!r}",
+                    expected="no block: the site brings an update of its own",
+                    got=repr(blocks[owner[name]][1]),
+                    fix="leave it out of the blocks",
+                    at=slot.location or None,
+                )
+            layout[0, here] = len(blocks) + structures
+            structures += 1
+            continue
         many = levels is not None and not levels.highest - levels.lowest < MANY_VALUES
         rest = len(blocks) - 1 if levels is None else len(blocks) - (2 if many else 3)
         number = owner.get(name, rest)
@@ -357,7 +374,10 @@ def parts_of(
 
     `target` is that of given functions.
     """
-    parts = []
+    parts = [
+        Part(tuple(np.flatnonzero(layout[0] == len(blocks) + i).tolist()), structure=update)
+        for i, update in enumerate(_structures(target))
+    ]
     kernels = tuned = metrics = 0
     for number, (names, update) in enumerate(blocks):
         places = tuple(int(i) for i in np.flatnonzero(layout[0] == number))
@@ -393,6 +413,12 @@ def parts_of(
             metrics += parts[-1].metric >= 0
         tuned += warmup.follows
     return tuple(parts)
+
+
+def _structures(target: Target | None) -> list[StructureUpdate]:
+    """The updates that sites bring, in their order."""
+    slots = () if target is None else target.slots.values()
+    return [slot.levels.update for slot in slots if isinstance(slot.levels, Structure)]
 
 
 def block_target(target: Target, names: Sequence[str], position: np.ndarray) -> Target:

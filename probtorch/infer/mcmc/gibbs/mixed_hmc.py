@@ -164,6 +164,13 @@ class MixedHMC(Gibbs):
         InferenceError
             If there is no continuous site.
         """
+        if structures := [name for name, s in target.slots.items() if s.is_structure]:
+            raise InferenceError(
+                f"MixedHMC: site {structures[0]!r} of {target.name}",
+                expected="numbers, whole or real",
+                got="a site that brings an update of its own",
+                fix="use Gibbs(model)",
+            )
         if all(slot.levels is not None for slot in target.slots.values()):
             raise InferenceError(
                 f"MixedHMC: {target.name} has discrete sites only",
