@@ -6,6 +6,7 @@ from probtorch.core.rooms import late_beside
 
 __all__ = [
     "autoname",
+    "bart",
     "bnn",
     "cevae",
     "control_flow",
@@ -42,6 +43,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "autoname": "",
+            "bart": "",
             "bnn": "",
             "cevae": "",
             "control_flow": "",

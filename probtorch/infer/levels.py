@@ -108,9 +108,7 @@ class StructureUpdate(Protocol):
     part of the program of `Gibbs`, and takes its random bits from the counter of the walk.
     """
 
-    def __call__(
-        self, density: Density, key: Key, walk: SweepState, first: int
-    ) -> SweepState: ...
+    def __call__(self, density: Density, key: Key, walk: SweepState, first: int) -> SweepState: ...
 
 
 class Structure(abc.ABC):
@@ -135,6 +133,10 @@ class Structure(abc.ABC):
     def free_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the coordinates."""
         return (self.size,)
+
+    def described(self) -> dict[str, object]:
+        """Return what makes sense of draws without their model: values that JSON can hold."""
+        return {}
 
     @abc.abstractmethod
     def at(self, site: Site, q: TensorBase) -> TensorBase:

@@ -24,11 +24,21 @@ from probtorch.errors import DomainError, ShapeError
 from probtorch.ops.arithmetic import floor, minimum, where
 from probtorch.ops.control import while_loop
 from probtorch.ops.gathering import gather
+from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import expand, reshape
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
 
-__all__ = ["PER_VARIABLE", "Ensemble", "columns_of", "cuts_of", "leaves_of", "sum_of_trees"]
+__all__ = [
+    "PER_VARIABLE",
+    "Ensemble",
+    "columns_of",
+    "cuts_of",
+    "leaves_of",
+    "sum_of_trees",
+    "sum_one_by_one",
+    "variable_of",
+]
 
 # Codes of one variable; cuts of a variable are fewer than these.
 PER_VARIABLE = 2**20
@@ -196,6 +206,21 @@ def leaves_of(codes: TensorBase, values: TensorBase, columns: TensorBase) -> Ten
     start = wrap(np.zeros(columns.array.shape[1], np.int64))
     _, leaf = while_loop(lambda carry: carry[0] < count, sent_on, (wrap(np.array(0)), start))
     return leaf
+
+
+def sum_one_by_one(trees: TensorBase, columns: TensorBase, outputs: int, depth: int) -> TensorBase:
+    """Return what `sum_of_trees` does, for one draw of trees, tree after tree: in compiled code."""
+    splits, per_output = 2**depth - 1, trees.array.shape[0] // outputs
+    start = wrap(np.zeros((outputs, columns.array.shape[1])))
+
+    def added(carry: tuple[TensorBase, TensorBase]) -> tuple[TensorBase, TensorBase]:
+        j, fit = carry
+        codes, values = trees[j, :splits], trees[j, splits:]
+        own, output = values[leaves_of(codes, values, columns)], j // per_output
+        return j + 1, index_put(fit, (output,), fit[output] + own)
+
+    count = trees.array.shape[0]
+    return while_loop(lambda carry: carry[0] < count, added, (wrap(np.array(0)), start))[1]
 
 
 def variable_of(codes: TensorBase) -> TensorBase:

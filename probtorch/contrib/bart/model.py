@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy as np
 from probtorch.contrib.bart.ensembles import Ensemble, columns_of, cuts_of, sum_of_trees
 from probtorch.contrib.bart.prior import TreePrior
 from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.effects.primitives import deterministic, sample
+from probtorch.effects.primitives import WRITTEN, deterministic, sample_from
 from probtorch.effects.runtime import STATE
 from probtorch.effects.site import as_value
 from probtorch.errors import ArgumentError, DomainError, ModelError, ShapeError
@@ -138,11 +140,13 @@ def bart(
         loc=loc, outputs=many, max_depth=max_depth, max_cuts=max_cuts, subject=f"bart({name!r})",
     )  # fmt: skip
     prior = TreePrior(ensemble)
-    drawn = sample(name + TREES_OF, prior)
+    frame = sys._getframe(WRITTEN)
+    where_from = frame.f_code, frame.f_lasti
+    drawn = sample_from(name + TREES_OF, prior, (), {}, None, None, None, where_from)
     fit: TensorBase | None = prior.known.get("fit")
     if fit is None:
         e = ensemble
-        fit = sum_of_trees(drawn, wrap(e.columns), many, e.max_depth) + e.loc
+        fit = sum_of_trees(as_tensor(drawn), wrap(e.columns), many, e.max_depth) + e.loc
     if outputs is None:
         shape = fit.array.shape
         fit = reshape(fit, (*shape[:-2], shape[-1]))

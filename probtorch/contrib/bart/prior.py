@@ -71,6 +71,16 @@ class TreeStructure(Structure):
         self.start = np.zeros(self.size)
         self.start[self._of_trees :] = ensemble.loc
 
+    def described(self) -> dict[str, object]:
+        """Return what predictions from trees have to know."""
+        e = self.ensemble
+        return {
+            "outputs": e.outputs,
+            "max_depth": e.max_depth,
+            "loc": e.loc,
+            "variables": len(e.counts),
+        }
+
     def at(self, site: Site, q: TensorBase) -> TensorBase:
         """Return the trees, and leave the values of the sums with their distribution."""
         e = self.ensemble

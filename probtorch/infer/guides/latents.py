@@ -221,7 +221,9 @@ def _discrete(site: Site) -> InferenceError:
         f"an automatic guide cannot draw the discrete site {site.name!r}",
         expected="continuous latent sites",
         got=f"a latent {type(site.fn).__name__} on {site.fn.support!r}",
-        fix="sum it out in the model (MixtureSameFamily, logsumexp), or hide it with "
+        fix="sample with MCMC(Gibbs(model)): it moves such a site by an update of its own"
+        if hasattr(site.fn, "structure")
+        else "sum it out in the model (MixtureSameFamily, logsumexp), or hide it with "
         "handlers.block and write its guide by hand in an AutoGuideList",
         at=site.location,
     )

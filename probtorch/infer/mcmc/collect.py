@@ -18,6 +18,7 @@ from probtorch.core.tree import replace
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError
 from probtorch.infer.control import TimeIsUp
+from probtorch.infer.levels import Structure
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import Chain, ChunkRunner
 from probtorch.infer.mcmc.kernel import Kernel
@@ -206,8 +207,9 @@ def _attrs(run: OneRun, kept: list[int], *, interrupted: bool) -> dict[str, obje
         slots = run.target.slots
         if improper := [name for name, slot in slots.items() if not slot.falls_off]:
             attrs["improper_sites"] = improper
-        if machinery := [name for name, slot in slots.items() if slot.is_structure]:
-            attrs["machinery_sites"] = machinery
+        structures = {n: s.levels for n, s in slots.items() if isinstance(s.levels, Structure)}
+        if structures:
+            attrs["machinery_sites"] = {n: s.described() for n, s in structures.items()}
     for name, chosen in (
         ("extended_chains", [i for i, chain_run in enumerate(runs) if chain_run.extensions]),
         ("moved_chains", [i for i, chain_run in enumerate(runs) if chain_run.moved]),

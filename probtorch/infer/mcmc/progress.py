@@ -149,6 +149,9 @@ def worst(chains: Sequence[ChainRun]) -> tuple[float, float]:
         return math.nan, math.nan
     rhat, ess = convergence([x.moments() for x in well], well[0].members)
     known = ~np.isnan(rhat)
+    for slot in chains[0].target.slots.values():
+        if slot.is_structure:
+            known[slot.start : slot.stop] = False
     if not known.any():
         return math.nan, math.nan
     return float(rhat[known].max()), float(ess[known].min())

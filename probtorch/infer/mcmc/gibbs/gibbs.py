@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from probtorch.infer.mcmc.gibbs.gibbs_blocks import (
     layout_of,
     named_blocks,
     parts_of,
+    structures_of,
 )
 from probtorch.infer.mcmc.gibbs.given_updates import kept_if_impossible
 from probtorch.infer.mcmc.kernel import Kernel, setting, statistic
@@ -216,6 +217,16 @@ class Gibbs(Kernel[HMCState]):
         # For the functions of blocks, where a saved chain is made again without a target.
         self._set(_target=made)
         return made
+
+    def on(self, target: Target) -> Self:
+        """Return the kernel with the updates that sites of the target bring.
+
+        A saved chain is made again before its target is known.
+        """
+        if self.layout is None:
+            return self
+        others = [part for part in self.parts if part.structure is None]
+        return replace(self, parts=(*structures_of(target), *others))
 
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""

@@ -21,10 +21,10 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.levels import Structure, StructureUpdate
 from probtorch.infer.mcmc.gibbs.conjugate_updates import FAMILIES, family_of, offset_of
 from probtorch.infer.mcmc.gibbs.discrete_updates import UPDATES
 from probtorch.infer.mcmc.gibbs.given_updates import FullConditional, GivenUpdate
-from probtorch.infer.levels import Structure, StructureUpdate
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.metrics import Metric
 from probtorch.infer.mcmc.warm_up.adaptation import AcceptanceTuner, Learner
@@ -47,6 +47,7 @@ __all__ = [
     "layout_of",
     "named_blocks",
     "parts_of",
+    "structures_of",
 ]
 
 # With more values than this, one is proposed instead of looking at all.
@@ -295,7 +296,6 @@ def layout_of(blocks: Sequence[Block], target: Target) -> np.ndarray:
                     target.slots,
                 )
             owner[name] = number
-    structures = 0
     for name, slot in target.slots.items():
         here = slice(slot.start, slot.stop)
         levels = slot.levels
@@ -308,8 +308,7 @@ def layout_of(blocks: Sequence[Block], target: Target) -> np.ndarray:
                     fix="leave it out of the blocks",
                     at=slot.location or None,
                 )
-            layout[0, here] = len(blocks) + structures
-            structures += 1
+            layout[0, here] = len(blocks)  # of no block
             continue
         many = levels is not None and not levels.highest - levels.lowest < MANY_VALUES
         rest = len(blocks) - 1 if levels is None else len(blocks) - (2 if many else 3)
@@ -374,10 +373,7 @@ def parts_of(
 
     `target` is that of given functions.
     """
-    parts = [
-        Part(tuple(np.flatnonzero(layout[0] == len(blocks) + i).tolist()), structure=update)
-        for i, update in enumerate(_structures(target))
-    ]
+    parts = structures_of(target)
     kernels = tuned = metrics = 0
     for number, (names, update) in enumerate(blocks):
         places = tuple(int(i) for i in np.flatnonzero(layout[0] == number))
@@ -415,10 +411,13 @@ def parts_of(
     return tuple(parts)
 
 
-def _structures(target: Target | None) -> list[StructureUpdate]:
-    """The updates that sites bring, in their order."""
-    slots = () if target is None else target.slots.values()
-    return [slot.levels.update for slot in slots if isinstance(slot.levels, Structure)]
+def structures_of(target: Target | None) -> list[Part]:
+    """Return the parts that sites bring updates for, in the order of the sites."""
+    return [
+        Part(tuple(range(slot.start, slot.stop)), structure=slot.levels.update)
+        for slot in (() if target is None else target.slots.values())
+        if isinstance(slot.levels, Structure)
+    ]
 
 
 def block_target(target: Target, names: Sequence[str], position: np.ndarray) -> Target:
