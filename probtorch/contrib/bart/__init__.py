@@ -1,7 +1,8 @@
 """Bayesian additive regression trees: a sum of trees as an unknown function in a model.
 
 `model.py` has the statement, `prior.py` the distribution of trees, `ensembles.py` what they are as
-arrays, `tree_update.py` how `Gibbs` moves them, `results.py` what draws of them are asked for.
+arrays, `tree_update.py` and `leaf_proposals.py` how `Gibbs` moves them, `results.py` what draws of
+them are asked for.
 """
 
 from probtorch.contrib.bart.model import bart

@@ -1,58 +1,45 @@
 """`TreeUpdate`: the trees of a sum, moved one after the other, for any likelihood.
 
 For each tree all others are held, which leaves a function f of the rows, and a log likelihood that
-is a function of what the tree adds to f. What its leaves may be is found by linear regression of
-the slope of that under a normal distribution of the leaf, by the quadrature of two points: slopes,
-summed over the rows of a leaf, one deviation below its mean and one above. First the distribution
-is the prior of a leaf; what comes out is the next one, until it stays (`Fits`). From these normals
-leaves are proposed: for a tree of another shape (a leaf is split, two leaves are joined, or a split
-above two leaves is exchanged), and then, all of them, for the tree that came out. What is proposed
-is taken by Metropolis's rule with the likelihood itself, so the chain is exact whatever that is.
+is a function of what the tree adds to f. Leaves are proposed from normal distributions that stand
+for their conditional ones (leaf_proposals.py): for a tree of another shape (a leaf is split, two
+leaves are joined, or a split above two leaves is exchanged), and then, all of them, for the tree
+that came out. What is proposed is taken by Metropolis's rule with the likelihood itself, so the
+chain is exact whatever that is.
 
 The normals depend on f and on which rows come to a leaf, not on what it was, so a proposal and its
 reverse are made of the same numbers. Where the likelihood is normal they are no approximation: then
 the ratio for the shape is that of the marginal likelihoods of Chipman, George and McCulloch (2010),
-with leaves integrated out, but for a few proposals that are made wider for the sake of others
-(`WIDE`). Proposals of leaves from approximations of their conditional distributions follow Linero
-(2024); regression of a slope in place of its slope at the top bears likelihoods that are not
-concave.
+with leaves integrated out, but for a few proposals that are made wider for the sake of others.
 
 References
 ----------
 H. A. Chipman, E. I. George, R. E. McCulloch, "BART: Bayesian additive regression trees", Annals of
-Applied Statistics 4 (2010). A. R. Linero, "Generalized Bayesian additive regression trees models:
-beyond conditional conjugacy", JASA (2024). P. J. Green, "Reversible jump Markov chain Monte Carlo
-computation", Biometrika 82 (1995).
+Applied Statistics 4 (2010). P. J. Green, "Reversible jump Markov chain Monte Carlo computation",
+Biometrika 82 (1995).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
-
 import numpy as np
 
 from probtorch.contrib.bart.ensembles import PER_VARIABLE, Ensemble, leaves_of, variable_of
+from probtorch.contrib.bart.leaf_proposals import At, Fits, LeafProposals, Slopes
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.infer.mcmc.gibbs.discrete_updates import SweepState
 from probtorch.infer.mcmc.integrators import Density
 from probtorch.infer.mcmc.randomness import Key, normals, uniform
-from probtorch.ops.arithmetic import abs, clamp, floor, maximum, minimum, sqrt, where
+from probtorch.ops.arithmetic import floor, maximum, minimum, sqrt, where
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.control import while_loop
-from probtorch.ops.exponentials import exp, log, log1p
-from probtorch.ops.extremes import amax
+from probtorch.ops.exponentials import log, log1p
 from probtorch.ops.indexing import index_put
 from probtorch.ops.movement import reshape
-from probtorch.ops.pieces import cat, stack
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import cumsum
 from probtorch.ops.reduction import sum as total
-from probtorch.ops.scattering import index_add
-
-# From the values of the sum that a tree is in, one per row, to the log density and its slopes.
-At: TypeAlias = Callable[[TensorBase], tuple[TensorBase, TensorBase]]
 
 __all__ = ["GROW", "PRUNE", "TreeUpdate"]
 
@@ -62,12 +49,6 @@ GROW, PRUNE = 0.4, 0.4
 # How often new values of leaves are a step away from the present ones. Where a normal is no good
 # likeness, a chain that has got into the tail of a proposal would stay there for long.
 WALK = 0.25
-# A leaf is proposed from its normal, made three times as wide in this share of the cases, and from
-# its prior in that: then no leaf that has come about some other way is hard to leave.
-WIDE, ANYWHERE = 0.05, 0.02
-# Regressions for a leaf after the first, at most, and the change, in deviations of the mean and in
-# parts of the precision, at which they end.
-ROUNDS, SETTLED = 6, 0.1
 
 
 @record
@@ -90,37 +71,6 @@ class Tree:
     leaf: TensorBase
     row: TensorBase
     logdensity: TensorBase
-
-
-@record
-class Slopes:
-    """Slopes of the log likelihood in the sum without a tree, by row.
-
-    Parameters
-    ----------
-    low, high : Tensor, shape (rows,)
-        One deviation of the prior of a leaf below it, and above.
-    bend : Tensor, 0-d
-        How far the slopes between are off the lines through these, in all rows together, times that
-        deviation: in nats.
-    """
-
-    low: TensorBase
-    high: TensorBase
-    bend: TensorBase
-
-
-@record
-class Fits:
-    """Normal distributions that stand for the conditional ones of leaves.
-
-    Parameters
-    ----------
-    mean, precision : Tensor, shape (nodes,) or ()
-    """
-
-    mean: TensorBase
-    precision: TensorBase
 
 
 @record
@@ -164,7 +114,7 @@ class TreeUpdate:
         self.depths, self.probs = wrap(e.depths), wrap(e.split_probs)
         self.numbers = wrap(np.arange(e.nodes))
         self.parents = wrap(np.maximum(np.arange(e.nodes) - 1, 0) // 2)
-        self.precision = e.leaf_scale**-2
+        self.proposals = LeafProposals(e)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TreeUpdate) and self.ensemble.key == other.ensemble.key
@@ -199,11 +149,7 @@ class TreeUpdate:
             leaf = leaves_of(codes, values, self.columns)
             tree = Tree(codes, values, leaf, fit[output], walk.logdensity)
             rest = tree.row - values[leaf]
-            # The prior of a leaf knows nothing of the tree: its slopes serve all shapes.
-            low, middle, high = (at(rest + k * e.leaf_scale)[1] for k in (-1.0, 0.0, 1.0))
-            bend = total(abs(middle - 0.5 * (low + high))) * e.leaf_scale
-            # Where they lie on lines there is nothing to be found by further regressions.
-            slopes = Slopes(low, high, where(isfinite(bend), bend, np.inf))
+            slopes = self.proposals.slopes(rest, at)
             counter = walk.counter
             tree, fits, changed, taken = self.reshaped(tree, rest, slopes, at, key, counter)
             tree = self.refreshed(tree, rest, fits, at, key, counter + 9)
@@ -271,13 +217,15 @@ class TreeUpdate:
         inside = (tree.leaf == node) | (tree.leaf == left) | (tree.leaf == right)
         beyond = self.columns[place.variable] > cut
         leaf = where(inside, where(is_split, left + beyond.long(), node), tree.leaf)
-        old, evaluations = self._fitted(tree.leaf, rest, slopes, at)
-        new, more = self._fitted(leaf, rest, slopes, at)
+        code = 1.0 + place.variable * float(PER_VARIABLE) + place.cut
+        codes = where(self.numbers[: e.splits] == node, where(is_split, code, 0.0), tree.codes)
+        old, evaluations = self.proposals.fitted(tree.leaf, leaves, rest, slopes, at)
+        new, more = self.proposals.fitted(leaf, self._kinds(codes)[1], rest, slopes, at)
 
         n = self.numbers
-        drawn = self._drawn(new, where(n == right, u[6], u[5]), where(n == right, z[1], z[0]))
-        code = 1.0 + place.variable * float(PER_VARIABLE) + place.cut
-        codes = where(n[: e.splits] == node, where(is_split, code, 0.0), tree.codes)
+        drawn = self.proposals.drawn(
+            new, where(n == right, u[6], u[5]), where(n == right, z[1], z[0])
+        )
         values = where(n == node, where(is_split, cut, drawn), tree.values)
         values = where((n == left) | (n == right), where(is_split, drawn, 0.0), values)
         row = where(inside, rest + drawn[leaf], tree.row)
@@ -285,7 +233,7 @@ class TreeUpdate:
 
         def terms(fits: Fits, values: TensorBase, as_split: TensorBase) -> TensorBase:
             affected = where(as_split, (n == left) | (n == right), n == node)
-            return total(where(affected, self._term(fits, values), 0.0))
+            return total(where(affected, self.proposals.term(fits, values), 0.0))
 
         ratio = (
             there - tree.logdensity
@@ -379,71 +327,6 @@ class TreeUpdate:
         prune = log(back) - log(PRUNE / maximum(ending, 1))
         return where(grows, grow, where(prunes, prune, 0.0))
 
-    # --------------------------------------------------------------------------------- the leaves
-
-    def _fitted(
-        self, leaf: TensorBase, rest: TensorBase, slopes: Slopes, at: At
-    ) -> tuple[Fits, TensorBase]:
-        """Return the fits of all leaves, and how many evaluations that took.
-
-        Parameters
-        ----------
-        leaf : Tensor of int64, shape (rows,)
-        rest : Tensor, shape (rows,)
-            The sum without the tree.
-        slopes : Slopes
-        at : callable
-        """
-        e = self.ensemble
-
-        def regressed(low: TensorBase, high: TensorBase, mean: Any, spread: Any) -> Fits:
-            pair = stack([low, high], 1)
-            pair = where(isfinite(pair), pair, 0.0)
-            sums = index_add(wrap(np.zeros((e.nodes, 2))), 0, leaf, pair)
-            slope, weight = 0.5 * (sums[:, 0] + sums[:, 1]), (sums[:, 0] - sums[:, 1]) / spread
-            precision = maximum(0.5 * weight, 0.0) + self.precision
-            return Fits(mean + (slope - self.precision * mean) / precision, precision)
-
-        def unsettled(carry: tuple[TensorBase, TensorBase, Fits]) -> TensorBase:
-            i, moved, _ = carry
-            return (i < ROUNDS) & (moved > SETTLED)
-
-        def again(
-            carry: tuple[TensorBase, TensorBase, Fits],
-        ) -> tuple[TensorBase, TensorBase, Fits]:
-            i, _, fits = carry
-            spread = 1.0 / sqrt(fits.precision)
-            found = regressed(
-                at(rest + (fits.mean - spread)[leaf])[1],
-                at(rest + (fits.mean + spread)[leaf])[1],
-                fits.mean,
-                spread,
-            )
-            # Not further than the prior would go, whatever the slopes say.
-            bound = 6.0 * e.leaf_scale
-            found = Fits(clamp(found.mean, -bound, bound), found.precision)
-            moved = abs(found.mean - fits.mean) / spread
-            wider = abs(found.precision / fits.precision - 1.0)
-            return i + 1, amax(maximum(moved, wider)), found
-
-        first = regressed(slopes.low, slopes.high, 0.0, e.leaf_scale)
-        start = (wrap(np.array(0)), slopes.bend, first)
-        rounds, _, fits = while_loop(unsettled, again, start)
-        return fits, 2 * rounds
-
-    def _drawn(self, fits: Fits, u: TensorBase, z: TensorBase) -> TensorBase:
-        """Draw leaves of uniform and normal numbers."""
-        spread = where(u < WIDE, 3.0, 1.0) / sqrt(fits.precision)
-        return where(u < ANYWHERE, z * self.ensemble.leaf_scale, fits.mean + z * spread)
-
-    def _term(self, fits: Fits, value: TensorBase) -> TensorBase:
-        """Log of the prior density of leaves by that with which they are proposed."""
-        own = 0.5 * fits.precision * (value - fits.mean) * (value - fits.mean)
-        root, prior = sqrt(fits.precision / self.precision), -0.5 * self.precision * value * value
-        narrow = (1.0 - WIDE) * root * exp(-own)
-        wide = ((WIDE - ANYWHERE) / 3.0) * root * exp(-own / 9.0)
-        return prior - log(narrow + wide + ANYWHERE * exp(prior))
-
     def refreshed(
         self, tree: Tree, rest: TensorBase, fits: Fits, at: At, key: Key, counter: TensorBase
     ) -> Tree:
@@ -452,12 +335,12 @@ class TreeUpdate:
         _, leaves, _ = self._kinds(tree.codes)
         u = uniform(key, counter + wrap(np.arange(2 + e.nodes)))
         z = normals(key, counter + (2 + e.nodes), e.nodes)
-        value = self._drawn(fits, u[2:], z)
-        terms = self._term(fits, value) - self._term(fits, tree.values)
+        value = self.proposals.drawn(fits, u[2:], z)
+        terms = self.proposals.term(fits, value) - self.proposals.term(fits, tree.values)
         # A step from where they are: the optimal scaling of a random walk, 2.4 by root of d.
         walks = u[1] < WALK
         near = tree.values + 2.4 * z / sqrt(total(leaves.long()) * fits.precision)
-        fall = 0.5 * self.precision * (tree.values * tree.values - near * near)
+        fall = 0.5 * self.proposals.precision * (tree.values * tree.values - near * near)
         value, terms = where(walks, near, value), where(walks, fall, terms)
         row = rest + value[tree.leaf]
         there, _ = at(row)

@@ -9,7 +9,7 @@ from scipy import stats
 
 import probtorch
 import probtorch.distributions as dist
-from probtorch.contrib.bart import bart, tree_update
+from probtorch.contrib.bart import bart, leaf_proposals, tree_update
 from probtorch.infer import MCMC, Gibbs
 
 X = np.array([[0.0, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [2.0, 1.0], [2.0, 1.0]])
@@ -148,26 +148,28 @@ def test_trees_of_the_posterior_are_those_of_enumeration(name):
     assert of_means < 0.03
 
 
-def broken(monkeypatch, name, method):
+def broken(monkeypatch, owner, name, method):
     """Put a method in the place of one of the update, whose programs are then new ones."""
-    monkeypatch.setattr(tree_update.TreeUpdate, name, method)
+    monkeypatch.setattr(owner, name, method)
     monkeypatch.setattr(tree_update.TreeUpdate, "__eq__", object.__eq__)
     monkeypatch.setattr(tree_update.TreeUpdate, "__hash__", object.__hash__)
 
 
 def test_a_move_that_forgets_how_many_nodes_there_are_is_seen(monkeypatch):
     right = tree_update.TreeUpdate._moves
-    broken(monkeypatch, "_moves", lambda self, *args: 0.0 * right(self, *args))
+    broken(
+        monkeypatch, tree_update.TreeUpdate, "_moves", lambda self, *args: 0.0 * right(self, *args)
+    )
     off, _ = distance("normal", sampled("normal"))
     assert off > 0.05
 
 
 def test_leaves_that_forget_their_prior_are_seen(monkeypatch):
-    right = tree_update.TreeUpdate._term
+    right = leaf_proposals.LeafProposals.term
 
     def without_the_prior(self, fits, value):
         return right(self, fits, value) + 0.5 * self.precision * value * value
 
-    broken(monkeypatch, "_term", without_the_prior)
+    broken(monkeypatch, leaf_proposals.LeafProposals, "term", without_the_prior)
     off, of_means = distance("poisson", sampled("poisson"))
     assert max(off, of_means) > 0.05
