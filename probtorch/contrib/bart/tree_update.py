@@ -74,7 +74,7 @@ class Tree:
 
 
 @record
-class Place:
+class SplitHere:
     """What may become of one node, a leaf or a split above two leaves.
 
     Parameters
@@ -263,7 +263,7 @@ class TreeUpdate:
         ends = split[: e.splits] & leaves[pairs] & leaves[pairs + 1]
         return split, leaves, cat([ends, wrap(np.zeros(e.nodes - e.splits, bool))])
 
-    def _place(self, codes: TensorBase, node: TensorBase, u: TensorBase) -> Place:
+    def _place(self, codes: TensorBase, node: TensorBase, u: TensorBase) -> SplitHere:
         """What may become of a node; u[2] and u[3] choose the split."""
         e = self.ensemble
         each = wrap(np.arange(len(e.counts)))
@@ -296,7 +296,7 @@ class TreeUpdate:
             both = where(to_left, leaf, 0.0) + where(to_right, leaf, 0.0)
             return log(maximum(prob, 1e-300)) + both
 
-        return Place(
+        return SplitHere(
             node,
             variable,
             minimum(maximum(cut, 0), e.cuts.shape[1] - 1),
