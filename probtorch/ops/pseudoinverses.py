@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.ops.arithmetic import clamp, where
+from probtorch.ops.comparisons import logical_xor
 from probtorch.ops.complex_numbers import conj
 from probtorch.ops.contraction import matmul
 from probtorch.ops.extremes import amax
@@ -41,6 +43,8 @@ def _pinv_vjp(
 ) -> tuple[TensorBase, ...]:
     # Golub and Pereyra (1973), for matrices whose rank does not change nearby.
     (a,) = inputs
+    if _drops_much(a, attrs):
+        return (conj(_slope_of_part(a, attrs["rtol"], mh(conj(g)))),)
     rows = identity(a.array.shape[-2], a) - matmul(a, y)
     cols = identity(a.array.shape[-1], a) - matmul(y, a)
     g = conj(g)
@@ -56,11 +60,47 @@ def _pinv_jvp(
     attrs: Attrs,
 ) -> TensorBase:
     (a,), t = inputs, tangents[0]
+    if _drops_much(a, attrs):
+        return mh(_slope_of_part(a, attrs["rtol"], t))
     rows = identity(a.array.shape[-2], a) - matmul(a, y)
     cols = identity(a.array.shape[-1], a) - matmul(y, a)
     tt, yt = mh(t), mh(y)
     inner = matmul(matmul(matmul(y, yt), tt), rows) + matmul(matmul(cols, tt), matmul(yt, y))
     return inner - matmul(matmul(y, t), y)
+
+
+def _drops_much(a: TensorBase, attrs: Attrs) -> bool:
+    """Whether singular values may be dropped that are more than rounding: the rule for a constant
+    rank leaves out how the kept vectors turn towards the dropped ones, as much as these weigh.
+    """
+    return bool(a.array.size) and attrs["rtol"] > math.sqrt(np.finfo(a.array.dtype).eps)
+
+
+def _slope_of_part(a: TensorBase, rtol: float, x: TensorBase) -> TensorBase:
+    """The adjoint of the derivative at `a` in the direction `x`, which is its own transpose.
+
+    By Daleckii and Krein (1965): divided differences of 1 / s for kept singular values and of 0 for
+    the others.
+    """
+    u, s, vh = apply(SVD, (a,))
+    kept = s > amax(s, -1, True) * rtol
+    inverse = where(kept, 1.0 / where(kept, s, 1.0), 0.0)
+    mine, other = unsqueeze(kept, -1), unsqueeze(kept, -2)
+    one = logical_xor(mine, other)
+    row, column = unsqueeze(s, -1), unsqueeze(s, -2)
+    large, small = where(mine, row, column), where(mine, column, row)
+    gap = where(one, large * large - small * small, 1.0)
+    straight = where(one, 1.0 / gap, 0.0)
+    across = where(one, small / where(one, large, 1.0), 0.0) / gap
+    across = across - unsqueeze(inverse, -1) * unsqueeze(inverse, -2)
+    squares = unsqueeze(inverse * inverse, -1)
+    right = matmul(x, mh(vh))
+    left = matmul(mh(u), x)
+    inner = matmul(mh(u), right)
+    outside_rows = matmul(right - matmul(u, inner), squares * vh)
+    outside_columns = matmul(u, squares * (left - matmul(inner, vh)))
+    inside = matmul(u, matmul(straight * inner + across * mh(inner), vh))
+    return inside + outside_rows + outside_columns
 
 
 def _pinv_parts(a: TensorBase, rtol: float) -> TensorBase:
@@ -129,7 +169,7 @@ def pinv(
 
     Notes
     -----
-    The derivative holds where the rank is constant.
+    The derivative holds where the number of singular values that are kept is constant.
     """
     A = as_matrix("pinv", A, square=hermitian)
     A = symmetric_part(A) if hermitian else A

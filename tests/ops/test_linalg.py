@@ -3,6 +3,7 @@
 Values and derivatives of each op are swept in tests/contracts/test_every_op.py.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import scipy.linalg
 
 from probtorch.autograd import grad
+from probtorch.compiler.compile import compile
 from probtorch.core.dtype import float32, float64
 from probtorch.errors import ArgumentError, DomainError, NotDifferentiableError, ShapeError
 from probtorch.ops.cholesky_factors import cholesky, cholesky_ex, cholesky_inverse, cholesky_solve
@@ -191,6 +193,39 @@ def test_pinv_and_its_derivatives_hold_for_every_shape(shape):
     assert_close(pinv(a), np.linalg.pinv(a.detach().numpy()), rtol=1e-9)
     assert gradcheck(pinv, (a,))
     assert gradgradcheck(pinv, (a,))
+
+
+def of_three_sizes(shape, imaginary=0.0):
+    """A matrix with the singular values 3, 0.7 and 0.4."""
+    rng = np.random.default_rng(3)
+    u, _, vh = np.linalg.svd(
+        rng.standard_normal(shape) + imaginary * rng.standard_normal(shape), full_matrices=False
+    )
+    return u * [3.0, 0.7, 0.4] @ vh
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (3, 3), (2, 5, 3)], ids=str)
+def test_pinv_without_much_of_a_matrix_has_its_derivatives(shape):
+    x = of_three_sizes(shape)
+    for rtol in (0.2, 0.1, 2.0):  # two of the three, all, none
+        assert gradcheck(functools.partial(pinv, rtol=rtol), (leaf(x),))
+    assert gradcheck(functools.partial(pinv, atol=0.5), (leaf(x),))
+    assert gradgradcheck(lambda a: pinv(a, rtol=0.2), (leaf(x),))
+
+    def slope(a):
+        return grad(pinv(a, rtol=0.2).sum(), [a])[0]
+
+    assert_close(compile(slope)(leaf(x)), slope(leaf(x)).numpy(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4)], ids=str)
+def test_pinv_without_much_of_a_complex_matrix_has_its_slope(shape):
+    x, direction = of_three_sizes(shape, 1j), of_three_sizes(shape, 1j) * (1.0 + 2.0j)
+    a = tensor(x, requires_grad=True)
+    (slope,) = grad(pinv(a, rtol=0.2).real.sum(), [a])
+    ahead, back = (np.linalg.pinv(x + h * direction, 0.2).real.sum() for h in (1e-6, -1e-6))
+    found = (slope.numpy().conj() * direction).real.sum()
+    assert math.isclose(found, (ahead - back) / 2e-6, rel_tol=1e-6)
 
 
 # ------------------------------------------------------------------------------------- determinants
