@@ -54,7 +54,8 @@ def _interp(x, xp, fp, left=None, right=None, period=None):
     at = searching.searchsorted(xp.detach(), x.detach(), right=True)
     at = arithmetic.clamp(at, 1, n - 1)
     x0, x1, y0, y1 = xp[at - 1], xp[at], fp[at - 1], fp[at]
-    inside = arithmetic.clamp(x, xp[0], xp[-1])
+    # No clamp, since the last place may be nan: nothing lies beyond it then.
+    inside = arithmetic.where(x >= xp[-1], xp[-1], arithmetic.where(x < xp[0], xp[0], x))
     rise = (y1 - y0) / arithmetic.where(x1 == x0, 1.0, x1 - x0)
     # Beside an infinite value a line is exact at its knots, then what it is from the left, and from
     # the right where that is no number.

@@ -301,3 +301,9 @@ def test_ldexp_by_an_infinite_power_is_that_power_times_the_number():
     ldexp(tensor([3.0, 1e-80, 1e100], dtype=float64), power).sum().backward()
     slopes = [3.0 * 2**0.5, 1e-80 * 2**300.25, 1e100 * 2**-1022.0 * 2**-18.5]
     np.testing.assert_allclose(power.grad, np.log(2.0) * np.array(slopes), rtol=1e-12)
+
+
+def test_interp_up_to_a_place_that_is_no_number_is_numpys():
+    x, places, values = np.array([-1.0, 0.5, 1.0, 7.0, NAN]), [0.0, 1.0, NAN], [1.0, 2.0, 3.0]
+    found = np.interp(tensor(x), tensor(places), tensor(values))
+    np.testing.assert_array_equal(found.numpy(), np.interp(x, places, values))
