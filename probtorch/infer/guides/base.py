@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
+from probtorch.autograd.vmap import vmap
 from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import as_dtype, float64
@@ -62,9 +63,11 @@ if TYPE_CHECKING:
     from probtorch.nn.parameter import Parameter
 
 
-__all__ = ["AutoGuide", "SummarisedByDraws"]
+__all__ = ["AutoGuide", "SummarisedByDraws", "drawn_side_by_side"]
 
 QUANTILE_DRAWS = 10_000
+# Draws in one run, where a draw is a run of the model: so many times its memory.
+SIDE_BY_SIDE = 250
 
 
 def _numpyros_call(args: tuple[object, ...], kwargs: dict[str, object]) -> str | None:
@@ -431,6 +434,33 @@ T = TypeVar("T")
 def off_tape(tree: T) -> T:
     """Return copies of the tensors in a tree, so that no answer changes with the next step."""
     return map_tree(lambda x: wrap(x.array.copy()) if is_tensor(x) else x, tree)
+
+
+def drawn_side_by_side(
+    one: Callable[[], dict[str, TensorBase]], shape: tuple[int, ...], at_once: bool = True
+) -> dict[str, TensorBase]:
+    """Return draws of a function that makes one, each (*shape, *shape of one), off the tape.
+
+    All are one run under `vmap`, which asks nothing of the shapes that a model takes; what that
+    does not bear, because Python looks at values, is run draw by draw; so is all without `at_once`.
+    """
+    count, rows = math.prod(shape), dict[str, list[np.ndarray]]()
+    done = 0
+    while at_once and count - done > 1:
+        size = min(count - done, SIDE_BY_SIDE)
+        try:
+            found = vmap(lambda _: one(), randomness="different")(wrap(np.zeros(size)))
+        except Exception:
+            # Whatever it is, single runs bear it, or say it better.
+            break
+        for name, x in found.items():
+            rows.setdefault(name, []).append(to_host(x.array))
+        done += size
+    for _ in range(max(count, 1) - done):
+        for name, x in one().items():
+            rows.setdefault(name, []).append(to_host(x.array)[None])
+    drawn = {name: np.concatenate(parts)[:count] for name, parts in rows.items()}
+    return {name: wrap(x.reshape((*shape, *x.shape[1:]))) for name, x in drawn.items()}
 
 
 def check_scale(guide: str, init_scale: float) -> float:

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import math
 import re
 from collections.abc import Callable, Iterable
 
-import numpy as np
-
 from probtorch.autograd.modes import no_grad
-from probtorch.backends.registry import to_host
-from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
@@ -30,11 +25,12 @@ from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import STATE
 from probtorch.effects.site import Frame
 from probtorch.errors import ArgumentError, ShapeError
-from probtorch.infer.guides.base import SummarisedByDraws, off_tape, plate_at
+from probtorch.infer.guides.base import SummarisedByDraws, drawn_side_by_side, off_tape, plate_at
 from probtorch.infer.guides.latents import Latent, latent_of
 from probtorch.infer.guides.layout import SiteBlock
 from probtorch.infer.model_runs import lifted, out_of_sight
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible
+from probtorch.ops.movement import expand
 
 __all__ = ["AutoCallable", "EasyGuide", "SiteGroup"]
 
@@ -42,6 +38,9 @@ __all__ = ["AutoCallable", "EasyGuide", "SiteGroup"]
 class FunctionGuide(SummarisedByDraws):
     """Base of guides that are a function with sample statements."""
 
+    # Whether draws may be one run under `vmap`: not where a function of the user's could draw from
+    # NumPy, which it would do once for all of them.
+    side_by_side = False
     # What the first call was given: draws are made with it.
     _given: tuple[tuple[object, ...], dict[str, object]] = ((), {})
 
@@ -75,27 +74,24 @@ class FunctionGuide(SummarisedByDraws):
         *,
         generator: Generator | None = None,
     ) -> dict[str, TensorBase]:
-        """Return draws of the sites by name, made one by one; see `AutoGuide.sample_posterior`.
+        """Return draws of the sites by name; see `AutoGuide.sample_posterior`.
+
+        A function of yours is called once for each.
 
         Sites in plates that work on subsamples are left out.
         """
         shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         generator = generator or default_generator
         hidden = block(hide_fn=lambda site: site.kind != "param")
-        found: dict[str, list[np.ndarray]] = {
-            name: []
-            for name, latent in self.latents.items()
-            if not any(f.subsampled for f in latent.frames)
-        }
+        names = [n for n, x in self.latents.items() if not any(f.subsampled for f in x.frames)]
+
+        def one() -> dict[str, TensorBase]:
+            values = self.draw({})
+            # A point, or a value that does not fill its plates.
+            return {n: expand(values[n].detach(), self._shape(n)) for n in names}
+
         with self._asked(), hidden, seed_handler(None, generator):
-            for _ in range(math.prod(shape)):
-                values = self.draw({})
-                for name, rows in found.items():
-                    # A point, or a value that does not fill its plates.
-                    rows.append(np.broadcast_to(to_host(values[name].array), self._shape(name)))
-        return {
-            n: wrap(np.array(rows).reshape((*shape, *self._shape(n)))) for n, rows in found.items()
-        }
+            return drawn_side_by_side(one, shape, self.side_by_side)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return self.latents[name].shape

@@ -10,7 +10,6 @@ all the same (an annealed importance sampler's weight).
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
@@ -30,7 +29,6 @@ from probtorch.distributions.normal import Normal
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import block, substitute, trace
 from probtorch.effects.handlers import seed as seed_handler
-from probtorch.effects.placing import replicate
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import Handler
@@ -42,11 +40,11 @@ from probtorch.infer.guides.annealing import (
     no_part,
     run_of_continuous,
 )
-from probtorch.infer.guides.base import SummarisedByDraws, off_tape, particles_here
+from probtorch.infer.guides.base import SummarisedByDraws, drawn_side_by_side, particles_here
 from probtorch.infer.guides.joint import ScaledGuide
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.starts.initialization import Strategy, init_to_median
-from probtorch.ops.movement import reshape, unsqueeze
+from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
@@ -242,9 +240,7 @@ class AutoDAIS(SummarisedByDraws, ScaledGuide):
 
     def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return draws on the unconstrained scale; see `AutoGuide.free_draws`."""
-        count = math.prod(shape)
         hidden = block(hide_fn=lambda site: site.kind != "param")
-        with hidden, seed_handler(None, generator), replicate(None, count, -1 - self._depth):
-            z = self._annealed(*self._given)
-        z = reshape(z, (*shape, self.dim))
-        return off_tape(self._cut(z, 0))
+        # The model's density is part of each draw: draws side by side have to be draws apart.
+        with hidden, seed_handler(None, generator):
+            return drawn_side_by_side(lambda: self._cut(self._annealed(*self._given), 0), shape)

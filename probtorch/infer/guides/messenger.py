@@ -63,7 +63,7 @@ class AutoMessenger(FunctionGuide):
 
     Notes
     -----
-    Draws are made one by one, with the arguments of the first call; medians and quantiles are
+    Draws are runs of the model, with the arguments of the first call; medians and quantiles are
     those of 10 000 draws. Sites in plates that work on subsamples are left out of them.
 
     Examples
@@ -82,6 +82,8 @@ class AutoMessenger(FunctionGuide):
     >>> sorted(guide())
     ['x']
     """
+
+    side_by_side = True
 
     def __init__(
         self,

@@ -9,7 +9,6 @@ are local is read off the plates. The steps are those of annealing.py.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
@@ -17,7 +16,6 @@ import numpy as np
 
 from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
-from probtorch.backends.registry import to_host
 from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64
 from probtorch.core.rng import Generator
@@ -29,7 +27,6 @@ from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import block, replay, substitute, trace
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.minibatches import AllRows
-from probtorch.effects.placing import replicate
 from probtorch.effects.plates import plate
 from probtorch.effects.primitives import param, sample
 from probtorch.effects.runtime import Handler
@@ -46,16 +43,17 @@ from probtorch.infer.guides.annealing import (
 from probtorch.infer.guides.base import (
     SummarisedByDraws,
     check_scale,
+    drawn_side_by_side,
     particles_here,
     plate_at,
 )
-from probtorch.infer.guides.latents import Latent
 from probtorch.infer.guides.layout import SiteBlock
 from probtorch.infer.guides.local_numbers import AsBase, LocalCall, LocalNumbers
 from probtorch.infer.guides.mean_field import AutoNormal
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.starts.initialization import Strategy, init_to_median, init_to_value
 from probtorch.ops.movement import reshape
+from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 
 __all__ = ["AutoSemiDAIS"]
@@ -431,7 +429,7 @@ class AutoSemiDAIS(SummarisedByDraws):
 
     def free_draws(self, shape: tuple[int, ...], generator: Generator) -> dict[str, TensorBase]:
         """Return draws on the unconstrained scale, of all rows; see `AutoGuide.free_draws`."""
-        frame, count, (args, kwargs) = self._rows, math.prod(shape), self._given
+        frame = self._rows
         if frame.name in self._chosen_by_caller:
             raise InferenceError(
                 f"{self.__name__}: draws of all rows of plate {frame.name!r}",
@@ -440,29 +438,35 @@ class AutoSemiDAIS(SummarisedByDraws):
                 fix=f"give the model all data and write plate({frame.name!r}, {frame.full_size}, "
                 "subsample_size=...) in it",
             )
-        z = np.empty((count, frame.full_size, self._size), self.dtype)
         with contextlib.ExitStack() as stack:
             stack.enter_context(block(hide_fn=lambda site: site.kind != "param"))
             stack.enter_context(seed_handler(None, generator))
-            stack.enter_context(replicate(None, count, -1 - self._depth))
             if frame.loader is not None:
                 stack.enter_context(AllRows(lifted if self.precise else None).activate())
-            values = self._values_of_shared(args, kwargs)
-            size = frame.size if frame.loader is None else frame.full_size
-            for first in range(0, frame.full_size, size):
-                # As many rows as the model is used to; of the last some come twice.
-                start = min(first, frame.full_size - size)
-                rows = slice(start, start + size)
-                with trace() as chosen:
-                    made = self._plate_of(frame, np.arange(start, start + size))
-                drawn = self._annealed(values, {frame.name: made}, chosen, args, kwargs)
-                z[:, rows] = to_host(drawn.array).reshape(count, size, self._size)
-        found = {n: self._free_of_shared(self.latents[n], values[n], shape) for n in self._shared}
+            return drawn_side_by_side(self._draw_all_rows, shape)
+
+    def _draw_all_rows(self) -> dict[str, TensorBase]:
+        """A draw of the shared numbers and of all rows given them, on the unconstrained scale."""
+        frame, (args, kwargs) = self._rows, self._given
+        values = self._values_of_shared(args, kwargs)
+        size = frame.size if frame.loader is None else frame.full_size
+        parts = []
+        for first in range(0, frame.full_size, size):
+            # As many rows as the model is used to; of the last some come twice.
+            start = min(first, frame.full_size - size)
+            with trace() as chosen:
+                made = self._plate_of(frame, np.arange(start, start + size))
+            drawn = self._annealed(values, {frame.name: made}, chosen, args, kwargs)
+            parts.append(reshape(drawn.detach(), (size, self._size))[first - start :])
+        found = {}
+        for name in self._shared:
+            latent = self.latents[name]
+            found[name] = reshape(latent.transform.inv(values[name].detach()), latent.free_shape)
         depth = max(piece.latent.batch_ndim for piece in self._blocks.values())
         wide = self._shape_of_rows()
-        vectors = z.reshape(count, *(1,) * (depth - len(wide)), *wide, self._size)
-        for name, free in self._local.cut(wrap(vectors)).items():
-            found[name] = reshape(free, (*shape, *self.latents[name].free_shape))
+        vectors = reshape(cat(parts), (*(1,) * (depth - len(wide)), *wide, self._size))
+        for name, free in self._local.cut(vectors).items():
+            found[name] = reshape(free, self.latents[name].free_shape)
         return {name: found[name] for name in self.latents}
 
     def _plate_of(self, frame: Frame, rows: np.ndarray) -> plate:
@@ -470,12 +474,3 @@ class AutoSemiDAIS(SummarisedByDraws):
         if frame.loader is not None:
             return plate(frame.name, frame.full_size, dim=frame.dim, loader=frame.loader)
         return plate(frame.name, frame.full_size, subsample=wrap(rows), dim=frame.dim)
-
-    def _free_of_shared(
-        self, latent: Latent, value: TensorBase, shape: tuple[int, ...]
-    ) -> TensorBase:
-        """Unconstrained draws of a global site; those of a point are all the same."""
-        free = to_host(latent.transform.inv(value.detach()).array)
-        if free.size == latent.size:
-            free = np.broadcast_to(free.reshape(latent.free_shape), (*shape, *latent.free_shape))
-        return wrap(free.reshape((*shape, *latent.free_shape)).copy())
