@@ -503,3 +503,18 @@ def test_weak_directions_that_would_fill_a_matrix_are_left_out():
     assert np.all(np.maximum(variances, 1.0 / variances) > forms.CUT)
     # 3.15 with as many as there is room for.
     assert left_over(sigma, metric.inverse_mass()) < 3.5
+
+
+@pytest.mark.parametrize("spread", [0.3, 0.6])
+def test_the_last_fit_takes_no_noise_for_directions_where_draws_are_fewer_than_dimensions(spread):
+    dim, rng = 150, np.random.default_rng(1)
+    rows = np.linalg.qr(rng.normal(size=(dim, dim)))[0][:4]
+    sigma = np.eye(dim) + 40.0 * rows.T @ rows
+    draws = rng.multivariate_normal(np.zeros(dim), sigma, 130)
+    # Gradients that vary by more than their position says.
+    grads = -draws @ np.linalg.inv(sigma) * np.exp(spread * rng.normal(size=draws.shape))
+    form, pairs = Auto(dim), np.stack([draws, grads])
+    metric = form.fitted(Window(Moments.of(pairs), pairs), form.identity(), 0, True, True)
+    assert int(metric.count.array) == 4
+    # 41 without directions; 210 and 45 with the 31 and 32 that the whole covariances have.
+    assert left_over(sigma, metric.inverse_mass()) < 12.0

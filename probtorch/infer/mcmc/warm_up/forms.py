@@ -264,7 +264,10 @@ class LowRank(Form[LowRankMetric]):
         if last and some.count < count:
             rows = Rows(pairs)
             ridge = max(self._ridges(count)) if ridge > estimates.RIDGE else ridge
-        (fit,) = self._fits(rows, variance, [ridge], cut, principal=not last)
+        # Of fewer draws than dimensions covariances have no say on most directions: there the ridge
+        # decides, or noise, and later draws were not asked about these.
+        whole = last and count >= self.dim
+        (fit,) = self._fits(rows, variance, [ridge], cut, principal=not whole)
         if len(fit.variances) == self.rank:
             # More of them than there is room for: the weaker ones cost more time than they gain.
             cut = self.cut
