@@ -23,7 +23,7 @@ from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import log
-from probtorch.ops.extremes import argmax
+from probtorch.ops.extremes import amax, argmax
 from probtorch.ops.gathering import gather
 from probtorch.ops.movement import expand, movedim, reshape, unsqueeze
 from probtorch.ops.pieces import cat
@@ -244,6 +244,68 @@ class DiscreteHMM(HiddenMarkovModel):
         _, rest = scan(step, none, (after, movedim(seen, -2, 0)[1:]), reverse=True)
         backward = cat([rest, unsqueeze(none, 0)], 0)
         return Categorical(logits=movedim(forward + backward, 0, -2))
+
+    def decode(self, value: TensorLike) -> Tensor:
+        """Return the most probable states of all steps together, given all values.
+
+        Not the most probable state of each step, which `smooth` tells: those may follow each other
+        where no state can. The state before the first step, which nothing is seen of, is summed
+        out.
+
+        Parameters
+        ----------
+        value : Tensor, shape (..., steps, *event)
+
+        Returns
+        -------
+        Tensor of int64, shape (..., steps)
+            Batch shape of `value` broadcast with that of the model; numbers of states.
+
+        References
+        ----------
+        A. Viterbi, "Error bounds for convolutional codes and an asymptotically optimum decoding
+        algorithm", IEEE Transactions on Information Theory 13, 1967.
+
+        Examples
+        --------
+        >>> import probtorch
+        >>> import probtorch.distributions as dist
+        >>> stay = probtorch.tensor([[0.9, 0.1], [0.1, 0.9]]).log()
+        >>> seen = dist.Normal(probtorch.tensor([0.0, 1.0]), 0.6)
+        >>> hmm = dist.DiscreteHMM(probtorch.zeros(2), stay, seen)
+        >>> hmm.decode([0.1, -0.2, 0.6, 0.1, 1.1, 0.4, 0.9]).tolist()
+        [0, 0, 0, 0, 1, 1, 1]
+        """
+        value = self._as_sequence(value)
+        seen = self._seen(value, self._validate_args)
+        count, states = seen.array.shape[-2:]
+        dtype = seen.array.dtype
+        moves = Steps({"move": (self.transition_logits, 2)}, count, dtype, "DiscreteHMM")
+        first = self.initial_logits
+        first = first if first.array.dtype == dtype else cast(first, dtype)
+        shapes = (first.array.shape[:-1], moves.batch, seen.array.shape[:-2])
+        batch = broadcast_shapes(*shapes, op="DiscreteHMM.decode")
+        after = {name: x[1:] for name, x in moves.sliced.items()}
+        each = movedim(seen, -2, 0)
+
+        def ahead(state: Tensor, now: tuple[dict[str, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+            new = amax(unsqueeze(state, -1) + moves.at(now[0])["move"], -2) + now[1]
+            return new, new
+
+        def back(state: Tensor, now: tuple[dict[str, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+            move = expand(moves.at(now[0])["move"], (*batch, states, states))
+            index = expand(reshape(state, (*batch, 1, 1)), (*batch, states, 1))
+            column = reshape(gather(move, len(batch) + 1, index), (*batch, states))
+            new = argmax(now[1] + column, -1)
+            return new, new
+
+        move = moves.at({name: x[0] for name, x in moves.sliced.items()})["move"]
+        start = broadcast(logsumexp(unsqueeze(first, -1) + move, -2) + each[0], batch, 1)
+        last, rest = scan(ahead, start, (after, each[1:]))
+        best = cat([unsqueeze(start, 0), rest], 0)
+        end = argmax(last, -1)
+        _, path = scan(back, end, (after, best[:-1]), reverse=True)
+        return movedim(cat([path, unsqueeze(end, 0)], 0), 0, -1)
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         self._needs_duration("sample")

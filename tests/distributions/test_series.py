@@ -659,3 +659,40 @@ def test_wrong_parts_are_refused_by_name():
         dist.EulerMaruyama([0.0], decay, FIRST)
     with pytest.raises(DomainError, match="ordered"):
         dist.EulerMaruyama([0.0, 1.0, 0.5], decay, FIRST)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("moving", [False, True], ids=["one matrix", "a matrix for each step"])
+def test_decoded_states_are_the_best_of_all_paths(steps, moving):
+    rng = np.random.default_rng(steps)
+    first = rng.normal(size=3)
+    moves = rng.normal(size=(steps, 3, 3) if moving else (3, 3))
+    moves[..., 0, 2] = -np.inf  # a step that cannot be taken
+    levels = np.array([-1.0, 0.0, 1.0])
+    d = dist.DiscreteHMM(tensor(first), tensor(moves), dist.Normal(tensor(levels), 0.7))
+    x = rng.normal(size=(4, steps))
+    found = d.decode(x)
+    assert found.dtype == probtorch.int64 and found.shape == (4, steps)
+    start = np.exp(first) / np.exp(first).sum()
+    shares = np.exp(moves) / np.exp(moves).sum(-1, keepdims=True)
+    shares = np.broadcast_to(shares, (steps, 3, 3))
+    for row, states in zip(x, found.numpy()):
+        probabilities = {}
+        for path in itertools.product(range(3), repeat=steps):
+            p = start @ shares[0][:, path[0]]  # of all states before the first step
+            for t in range(1, steps):
+                p *= shares[t][path[t - 1], path[t]]
+            probabilities[path] = p * stats.norm.pdf(row, levels[list(path)], 0.7).prod()
+        assert tuple(states) == max(probabilities, key=probabilities.get)
+
+
+def test_a_batch_of_models_decodes_a_batch_of_series():
+    rng = np.random.default_rng(0)
+    first, moves = rng.normal(size=(2, 1, 3)), rng.normal(size=(2, 1, 3, 3))
+    seen = dist.Poisson(tensor([1.0, 4.0, 9.0]))
+    x = rng.poisson(4.0, size=(5, 6)).astype(float)
+    found = dist.DiscreteHMM(tensor(first), tensor(moves[..., None, :, :]), seen).decode(x)
+    assert found.shape == (2, 5, 6)
+    for i, j in itertools.product(range(2), range(5)):
+        alone = dist.DiscreteHMM(tensor(first[i, 0]), tensor(moves[i, 0]), seen)
+        assert alone.decode(x[j]).tolist() == found[i, j].tolist()
