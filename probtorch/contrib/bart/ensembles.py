@@ -4,8 +4,8 @@ A tree is a row of numbers in heap order, the children of node i being 2i + 1 an
 the codes of the nodes that may be split, those above the greatest depth: 0 for a leaf, and for a
 split ``1 + variable * 2**20 + number of the cut``. Then, for every node, the value: what a leaf
 adds to the function, or where a node is cut. Rows with ``x[variable] <= cut`` go to the left. Nodes
-that are not there are 0. So a tree knows its cuts itself, and means something for other data than
-those it was fitted to.
+that are not there are 0. So a tree knows its cuts and its share of the mean itself, and means
+something for other data than those it was fitted to.
 """
 
 from __future__ import annotations
@@ -96,6 +96,11 @@ class Ensemble:
     def rows(self) -> int:
         """Rows of the covariates."""
         return int(self.columns.shape[1])
+
+    @property
+    def leaf_loc(self) -> float:
+        """The mean of what a leaf adds: trees share the mean of the function, and so know it."""
+        return self.loc / self.trees
 
     @cached_property
     def depths(self) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -41,7 +40,7 @@ def bart(
     trees: int = 50,
     alpha: float = 0.95,
     beta: float = 2.0,
-    split_prior: Sequence[float] | TensorLike | None = None,
+    split_prior: TensorLike | None = None,
     scale: float | None = None,
     loc: float | None = None,
     outputs: int | None = None,
@@ -146,7 +145,7 @@ def bart(
     fit: TensorBase | None = prior.known.get("fit")
     if fit is None:
         e = ensemble
-        fit = sum_of_trees(as_tensor(drawn), wrap(e.columns), many, e.max_depth) + e.loc
+        fit = sum_of_trees(as_tensor(drawn), wrap(e.columns), many, e.max_depth)
     if outputs is None:
         shape = fit.array.shape
         fit = reshape(fit, (*shape[:-2], shape[-1]))
@@ -160,7 +159,7 @@ def ensemble_of(
     trees: int,
     alpha: float,
     beta: float,
-    split_prior: Sequence[float] | TensorLike | None,
+    split_prior: TensorLike | None,
     scale: float | None,
     loc: float | None,
     outputs: int,
@@ -235,9 +234,7 @@ def _guide(y_guide: TensorLike | None, subject: str) -> tuple[float, float]:
     return float(values.min()), float(values.max())
 
 
-def _weights(
-    split_prior: Sequence[float] | TensorLike | None, variables: int, subject: str
-) -> np.ndarray:
+def _weights(split_prior: TensorLike | None, variables: int, subject: str) -> np.ndarray:
     if split_prior is None:
         return np.full(variables, 1.0 / variables)
     weights = np.asarray(as_value(split_prior, "split_prior").array, np.float64)

@@ -69,6 +69,7 @@ class TreeStructure(Structure):
         self._of_trees = ensemble.outputs * ensemble.trees * ensemble.width
         self.size = self._of_trees + ensemble.outputs * ensemble.rows
         self.start = np.zeros(self.size)
+        self.start[ensemble.splits : self._of_trees : ensemble.width] = ensemble.leaf_loc
         self.start[self._of_trees :] = ensemble.loc
 
     def described(self) -> dict[str, object]:
@@ -77,7 +78,6 @@ class TreeStructure(Structure):
         return {
             "outputs": e.outputs,
             "max_depth": e.max_depth,
-            "loc": e.loc,
             "variables": len(e.counts),
         }
 
@@ -92,7 +92,7 @@ class TreeStructure(Structure):
     def inv(self, value: TensorBase) -> TensorBase:
         """Return the coordinates of trees."""
         e = self.ensemble
-        fit = sum_of_trees(value, wrap(e.columns), e.outputs, e.max_depth) + e.loc
+        fit = sum_of_trees(value, wrap(e.columns), e.outputs, e.max_depth)
         return cat([reshape(value, (-1,)), reshape(fit, (-1,))])
 
 
@@ -192,7 +192,8 @@ def _grown(e: Ensemble, uniforms: np.ndarray, normals: np.ndarray) -> np.ndarray
         here[chosen, 2 * node + 1] = here[chosen, 2 * node + 2] = True
     leaves = here.copy()
     leaves[:, : e.splits] &= codes == 0
-    return np.concatenate([codes, np.where(leaves, e.leaf_scale * normals, values)], axis=1)
+    added = e.leaf_loc + e.leaf_scale * normals
+    return np.concatenate([codes, np.where(leaves, added, values)], axis=1)
 
 
 def _log_densities(e: Ensemble, trees: np.ndarray) -> np.ndarray:
@@ -204,7 +205,7 @@ def _log_densities(e: Ensemble, trees: np.ndarray) -> np.ndarray:
     for node in range(e.nodes):
         split = here[:, node] & (codes[:, node] > 0.5 if node < e.splits else False)
         leaf = here[:, node] & ~split
-        at = values[:, node] / e.leaf_scale
+        at = (values[:, node] - e.leaf_loc) / e.leaf_scale
         found[leaf] -= (0.5 * at * at + np.log(e.leaf_scale) + 0.5 * LOG_2PI)[leaf]
         if node >= e.splits:
             continue

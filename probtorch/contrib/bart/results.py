@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -39,14 +40,12 @@ class _DrawnTrees:
     ----------
     trees : ndarray, shape (chain, draw, outputs * trees, numbers)
     outputs, max_depth, variables : int
-    loc : float
     """
 
     trees: np.ndarray
     outputs: int
     max_depth: int
     variables: int
-    loc: float
 
     @property
     def splits(self) -> int:
@@ -205,11 +204,14 @@ def partial_dependence(
         some = values[first : first + at_a_time]
         tiled = np.tile(columns, (1, len(some)))
         tiled[variable] = np.repeat(some, rows)
-        count = len(some)
-        parts.append(
-            _mapped(own, tiled, lambda fit, n=count: mean(reshape(fit, (own.outputs, n, rows)), -1))
-        )
+        then = functools.partial(_means_by_value, outputs=own.outputs, values=len(some), rows=rows)
+        parts.append(_mapped(own, tiled, then))
     return values, own.shaped(np.concatenate(parts, -1))
+
+
+def _means_by_value(fit: TensorBase, outputs: int, values: int, rows: int) -> TensorBase:
+    """The means over rows of a function at (outputs, values * rows)."""
+    return mean(reshape(fit, (outputs, values, rows)), -1)
 
 
 def _columns(own: _DrawnTrees, X: TensorLike, subject: str) -> np.ndarray:
@@ -229,7 +231,7 @@ def _mapped(own: _DrawnTrees, columns: np.ndarray, then: Then) -> np.ndarray:
     at = wrap(columns)
 
     def one(inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
-        fit = sum_one_by_one(inputs["trees"], at, own.outputs, own.max_depth) + own.loc
+        fit = sum_one_by_one(inputs["trees"], at, own.outputs, own.max_depth)
         return {"found": then(fit)}
 
     return DrawMap(one)({"trees": np.asarray(own.trees, np.float64)}, 2)["found"]

@@ -146,6 +146,8 @@ class TreeUpdate:
                 return value, slopes[output]
 
             codes, values = trees[j, : e.splits], trees[j, e.splits :]
+            # From here to where it is put back, a leaf is what it adds beyond its prior's mean.
+            values = values - where(self._kinds(codes)[1], e.leaf_loc, 0.0)
             leaf = leaves_of(codes, values, self.columns)
             tree = Tree(codes, values, leaf, fit[output], walk.logdensity)
             rest = tree.row - values[leaf]
@@ -154,7 +156,8 @@ class TreeUpdate:
             tree, fits, changed, taken = self.reshaped(tree, rest, slopes, at, key, counter)
             tree = self.refreshed(tree, rest, fits, at, key, counter + 9)
             counter = counter + (11 + 2 * e.nodes)
-            trees = index_put(trees, (j,), cat([tree.codes, tree.values]))
+            values = tree.values + where(self._kinds(tree.codes)[1], e.leaf_loc, 0.0)
+            trees = index_put(trees, (j,), cat([tree.codes, values]))
             fit = index_put(fit, (output,), tree.row)
             walk = SweepState(
                 walk.position,

@@ -35,6 +35,7 @@ from tests.contrib.bart.test_exact_posterior import (
     ALPHA,
     BETA,
     DEPTH,
+    LOC,
     SCALE,
     WEIGHTS,
     X,
@@ -123,7 +124,9 @@ def test_a_sum_of_trees_has_the_variance_that_scale_says():
 
 
 def test_log_density_of_a_tree_is_that_of_its_shape_and_its_leaves():
-    prior = prior_of(X, alpha=ALPHA, beta=BETA, max_depth=DEPTH, scale=SCALE, split_prior=WEIGHTS)
+    prior = prior_of(
+        X, alpha=ALPHA, beta=BETA, max_depth=DEPTH, scale=SCALE, loc=LOC, split_prior=WEIGHTS
+    )
     splits, cuts = 2**DEPTH - 1, {0: [0.5, 1.5], 1: [0.5]}
     total = 0.0
     for shape, probability, groups in all_trees():
@@ -141,7 +144,7 @@ def test_log_density_of_a_tree_is_that_of_its_shape_and_its_leaves():
             write(right, 2 * node + 2)
 
         write(shape, 0)
-        expected = math.log(probability) + stats.norm.logpdf(leaves, 0.0, SCALE).sum()
+        expected = math.log(probability) + stats.norm.logpdf(leaves, LOC, SCALE).sum()
         assert len(leaves) == len(groups)
         assert math.isclose(float(prior.log_prob(row[None])), expected, rel_tol=1e-12)
         total += probability
@@ -200,6 +203,20 @@ def test_the_function_at_the_data_and_elsewhere_comes_from_the_trees(tmp_path):
     draws.save(tmp_path / "draws.nc")
     kept = Draws.load(tmp_path / "draws.nc")
     np.testing.assert_array_equal(predict(kept, there), predict(draws, there))
+
+
+def test_predictions_need_no_guide():
+    x, y = data()
+
+    def model(x, y=None):
+        f = bart("f", x, y, trees=5)
+        with probtorch.plate("row", len(x)):
+            probtorch.sample("y", dist.Normal(f, 0.3), obs=y)
+
+    draws = run(model, x, y + 100.0).draws
+    assert abs(draws.posterior["f"].mean() - 100.0 - float(y.mean())) < 0.3
+    np.testing.assert_allclose(draws.predict(x)["f"], draws.posterior["f"], atol=1e-10)
+    np.testing.assert_allclose(predict(draws, x), draws.posterior["f"], atol=1e-10)
 
 
 def test_friedmans_function_is_found_with_the_variables_that_it_has():

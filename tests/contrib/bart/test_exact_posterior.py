@@ -15,7 +15,7 @@ from probtorch.infer import MCMC, Gibbs
 X = np.array([[0.0, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [2.0, 1.0], [2.0, 1.0]])
 CUTS = ((0.5, 1.5), (0.5,))
 WEIGHTS = (0.7, 0.3)
-ALPHA, BETA, DEPTH, SCALE = 0.8, 1.0, 2, 1.5
+ALPHA, BETA, DEPTH, SCALE, LOC = 0.8, 1.0, 2, 1.5, 0.3
 
 
 ROWS = tuple(range(len(X)))
@@ -86,7 +86,7 @@ def exact(name):
     """Probability of each shape, and the mean of f at each row, by enumeration."""
     y, _, logpdf = LIKELIHOODS[name]
     grid = np.linspace(-9.0, 9.0, 4001)
-    prior = stats.norm.pdf(grid, 0.0, SCALE) * (grid[1] - grid[0])
+    prior = stats.norm.pdf(grid, LOC, SCALE) * (grid[1] - grid[0])
     weights, means = {}, []
     for shape, probability, groups in all_trees():
         evidence, mean = probability, np.empty(len(X))
@@ -107,7 +107,7 @@ def sampled(name, num_samples=40_000):
 
     def model(y):
         f = bart(
-            "f", X, trees=1, alpha=ALPHA, beta=BETA, max_depth=DEPTH, scale=SCALE,
+            "f", X, trees=1, alpha=ALPHA, beta=BETA, max_depth=DEPTH, scale=SCALE, loc=LOC,
             split_prior=WEIGHTS,
         )  # fmt: skip
         with probtorch.plate("row", len(X)):
@@ -158,8 +158,8 @@ def test_trees_and_a_scale_that_nuts_moves_have_the_joint_posterior():
     def evidence(group):
         """Log density of the data of a leaf, by scale: a normal with one value for all rows."""
         rows, variance = list(group), grid**2
-        n, of_leaf = len(rows), SCALE**2
-        centred = (y[rows] ** 2).sum() - of_leaf * y[rows].sum() ** 2 / (variance + n * of_leaf)
+        n, of_leaf, off = len(rows), SCALE**2, y[rows] - LOC
+        centred = (off**2).sum() - of_leaf * off.sum() ** 2 / (variance + n * of_leaf)
         volume = n * np.log(2.0 * np.pi * variance) + np.log1p(n * of_leaf / variance)
         return -0.5 * (volume + centred / variance)
 
@@ -173,7 +173,7 @@ def test_trees_and_a_scale_that_nuts_moves_have_the_joint_posterior():
 
     def model(y):
         f = bart(
-            "f", X, trees=1, alpha=ALPHA, beta=BETA, max_depth=DEPTH, scale=SCALE,
+            "f", X, trees=1, alpha=ALPHA, beta=BETA, max_depth=DEPTH, scale=SCALE, loc=LOC,
             split_prior=WEIGHTS,
         )  # fmt: skip
         sigma = probtorch.sample("sigma", dist.HalfNormal(1.5))
