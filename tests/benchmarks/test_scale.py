@@ -44,7 +44,29 @@ def test_a_point_that_fails_is_told_and_the_others_stay():
     assert [f.split(":")[0] for f in failures] == ["Loop 10000 torch"]
     assert len(text.splitlines()) == 2 + len(CASES["Loop"].sizes)
     # JAX unrolls the loop, which it is asked for at the smallest size only.
-    assert [size for size, system in asked if system == "jax"] == [1000]
+    assert [size for size, system in asked if system == "jax"] == [1000] * scale.TURNS
+
+
+def test_the_best_turn_of_a_system_counts_and_a_long_one_has_no_second():
+    turns = iter([(1.0, 4.0), (1.0, 2.0), (3.0, 3.0), (2.0, 5.0), (9.0, 7.0), (1.0, 1.0)])
+
+    def measure(name, size, system):
+        first, seconds = next(turns)
+        return {"first": first, "seconds": seconds, "mb": 3.0}
+
+    text, failures = scale.against([OURS, "torch"], measure, ["LeNet"])
+    assert not failures
+    cells = [cell.strip() for cell in text.splitlines()[-1].split("|")]
+    # Ours 4 and 3 seconds, torch 2 and 5.
+    assert cells[2:4] == ["1 s", "3 s"] and cells[5:8] == ["torch", "1 s", "2 s"]
+    asked = []
+
+    def long(name, size, system):
+        asked.append(system)
+        return {"first": scale.SHORT + 1.0, "seconds": 1.0, "mb": 3.0}
+
+    scale.against([OURS, "torch"], long, ["LeNet"])
+    assert sorted(asked) == [OURS, "torch"]
 
 
 def test_systems_that_nobody_asked_for_are_left_out():

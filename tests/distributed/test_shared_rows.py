@@ -12,7 +12,7 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch.distributed import DistributedError, spawn
 from probtorch.errors import ArgumentError, InferenceError, ModelError
-from probtorch.infer import HMC, MCMC, SVI, AutoNormal, Target
+from probtorch.infer import HMC, MCMC, NUTS, SVI, AutoNormal, Target
 from probtorch.optim import Adam
 from probtorch.utils.data import ArrayDataset, DataLoader, DistributedSampler, TensorDataset
 
@@ -87,6 +87,22 @@ def test_chains_are_identical_on_all_ranks():
     near = np.linalg.lstsq(X.numpy(), Y.numpy(), rcond=None)[0]
     np.testing.assert_allclose(found[0][0].mean(axis=(0, 1)), near, atol=0.15)
     assert target.dim == 3
+
+
+def nuts(rank=0):
+    mcmc = MCMC(NUTS(regression), num_samples=20, warmup_steps=20, seed=3, progress_bar=False)
+    mcmc.diagnose = False
+    draws = mcmc.run()
+    return draws.posterior["b"], draws.sample_stats["n_steps"], draws.sample_stats["lp"]
+
+
+def test_nuts_on_shared_rows_draws_what_one_process_draws():
+    # Rounding moves the step size's last digits, and a trajectory of this posterior no further.
+    whole = nuts()
+    for b, steps, lp in spawn(nuts, nprocs=2, timeout=200):
+        assert steps.tolist() == whole[1].tolist() and steps.sum() > 50
+        np.testing.assert_allclose(b, whole[0], rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(lp, whole[2], rtol=1e-10)
 
 
 def checkpointed(rank, folder, dies):
