@@ -448,7 +448,9 @@ class ModelTarget(Target):
         -------
         dict of str to ndarray, each (..., *shape)
         """
-        return self._sums.values_at(np.asarray(draws, np.float64), temperature, generator)
+        found = self._sums.values_at(np.asarray(draws, np.float64), temperature, generator)
+        # For the others there is no value in some rows.
+        return {name: x for name, x in found.items() if self._sums.on_all_paths(name)}
 
     def constrain(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the values of latent and deterministic sites at `q`; see `Target.constrain`."""

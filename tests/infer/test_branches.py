@@ -164,6 +164,32 @@ def test_predictive_draws_branches():
     assert abs(found.numpy().mean() - np.exp(each[1] - logsumexp(each))) < 0.015
 
 
+def test_predictive_draws_sites_that_only_some_branches_come_to():
+    y = probtorch.tensor(ROWS)
+    samples = {"mu": np.full(2_000, 0.2)}
+    predictive = Predictive(stairs, samples, infer_discrete=True, seed=0, return_sites=["count"])
+    counts = predictive(y)["count"].numpy().astype(int)
+    log_joint = log_joints_of_stairs(0.2)
+    exact = np.exp(log_joint - logsumexp(log_joint)).sum((1, 2))
+    # Standard errors of at most 0.011.
+    np.testing.assert_allclose(np.bincount(counts, minlength=4) / 2_000, exact, atol=0.04)
+    # They have no value in some draws, so they are returned to nobody who does not ask.
+    found = Predictive(stairs, samples, infer_discrete=True, seed=0)(y)
+    assert "count" in found and not {"more_1", "more_2"} & found.keys()
+
+
+def test_number_of_values_may_not_follow_from_data():
+    def model(n):
+        mu = probtorch.sample("mu", dist.Normal(0.0, 1.0))
+        k = probtorch.sample("k", dist.Binomial(float(n), 0.5), infer=ONE_BY_ONE)
+        probtorch.sample("y", dist.Normal(mu + k, 1.0), obs=probtorch.tensor(2.0))
+
+    target = Target.from_model(model, 2)
+    target.args = (5,)
+    with pytest.raises(InferenceError, match=r"'k' \(3 values\)[\s\S]*'k' \(6 values\)"):
+        target.logdensity(probtorch.tensor([0.1], dtype=probtorch.float64))
+
+
 def test_bound_sums_branches():
     def guide(y):
         probtorch.sample("mu", dist.Delta(probtorch.tensor(0.2)))

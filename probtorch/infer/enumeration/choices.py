@@ -109,10 +109,11 @@ def rows_around(site: Site) -> Frame | None:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A path through a model, with the sites that it gives values to, and a run along it."""
+    """A path through a model, the sites that it gives values to, of so many, and a run along it."""
 
     path: tuple[int, ...]
     names: tuple[str, ...]
+    sizes: tuple[int, ...]
     trace: Trace
 
     def handler(self) -> Choices:
@@ -145,7 +146,7 @@ def branches_of(run: Callable[[Choices], Trace], name: str) -> list[Branch]:
     while paths:
         choices = Choices(paths.pop())
         trace = run(choices)
-        found.append(Branch(choices.whole(), tuple(choices.names), trace))
+        found.append(Branch(choices.whole(), tuple(choices.names), tuple(choices.sizes), trace))
         paths.extend(choices.others())
         if choices.names:
             _check_scales(trace, choices.names[0])

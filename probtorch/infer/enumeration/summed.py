@@ -33,7 +33,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
-from probtorch.infer.enumeration.choices import ONE_BY_ONE, Branch
+from probtorch.infer.enumeration.choices import ONE_BY_ONE, Branch, Choices
 from probtorch.infer.enumeration.decode import decode_many
 from probtorch.infer.enumeration.enumerated_check import GiveValues, check_against_one
 from probtorch.infer.enumeration.factors import (
@@ -154,8 +154,8 @@ class Sums(Generic[H]):
         def run(*handlers: Handler) -> object:
             choices = branch.handler()
             found = self._run(*handlers, choices)
-            if tuple(choices.names) != branch.names:
-                raise _other_branch(branch, choices.names)
+            if (tuple(choices.names), tuple(choices.sizes)) != (branch.names, branch.sizes):
+                raise _other_branch(branch, choices)
             return found
 
         return Sums(run, self._evaluation, self._first_dim, self._chosen)
@@ -243,7 +243,7 @@ class Sums(Generic[H]):
     ) -> dict[str, np.ndarray]:
         """Values at points (n, dim): of the path first, then of the rest along it.
 
-        Sites that are not on all paths are left out: there is no value for them in some rows.
+        Sites that are not on the path of a row are 0 there: see `on_all_paths`.
         """
         weigh = DrawMap(functools.partial(self._branch_weights_one, temperature))
         weights = weigh({"q": flat}, 1)["branches"]
@@ -263,12 +263,21 @@ class Sums(Generic[H]):
             for name, x in found.items():
                 whole = parts.setdefault(name, np.zeros((len(flat), *x.shape[1:]), x.dtype))
                 whole[rows] = x
-        return {n: x for n, x in parts.items() if all(n in b.trace for b in self.branches)}
+        return parts
+
+    def on_all_paths(self, name: str) -> bool:
+        """Return whether each branch of the model comes to a site, so that it has a value in all
+        rows of `values_at`; in those of other branches it has 0 there, which stands for nothing.
+        """
+        return all(name in branch.trace for branch in self.branches)
 
     def values_at(
         self, draws: np.ndarray, temperature: int, generator: Generator | None
     ) -> dict[str, np.ndarray]:
-        """Return values of the discrete sites at points; see `ModelTarget.discrete_at`."""
+        """Return values of the discrete sites at points; see `ModelTarget.discrete_at`.
+
+        Those of a branch are among them; see `on_all_paths`.
+        """
         flat, lead = draws.reshape(-1, draws.shape[-1]), draws.shape[:-1]
         if not len(flat):
             return {}
@@ -433,11 +442,15 @@ def marginal_likelihoods(trace: Trace, enumeration: Enumeration) -> dict[str, Te
     return found
 
 
-def _other_branch(branch: Branch, names: list[str]) -> InferenceError:
+def _other_branch(branch: Branch, choices: Choices) -> InferenceError:
+    def told(names: Sequence[str], sizes: Sequence[int]) -> str:
+        each = (f"{name!r} ({size} values)" for name, size in zip(names, sizes))
+        return ", ".join(each) or "none"
+
     return InferenceError(
         "the sites that are enumerated sequentially",
-        expected=f"{', '.join(map(repr, branch.names))} with these values, as at the first point",
-        got=", ".join(map(repr, names)) or "none",
+        expected=f"{told(branch.names, branch.sizes)}, as at the first point, of the first data",
+        got=told(choices.names, choices.sizes),
         fix="let statements follow from values of discrete sites, and no others; sites that come "
         "and go with continuous values are for ParticleGibbs(model)",
     )

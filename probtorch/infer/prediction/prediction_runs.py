@@ -115,6 +115,8 @@ class PredictionRuns:
         self.rows = AllRows(lifted if self.precise else None) if all_rows else None
         self.keep_deterministic = keep_deterministic
         self.computed: Arrays = {}
+        # Discrete sites that only some branches of the model come to, and so some draws.
+        self.of_branches: frozenset[str] = frozenset()
         self._compiled: Callable[[dict[str, TensorBase]], dict[str, TensorBase]] | None = None
 
     def run(self, *handlers: Handler) -> Trace:
@@ -260,13 +262,15 @@ class PredictionRuns:
         if any(as_annotated(self.first[name]) == "sequential" for name in wanted):
             branches = [b for b in branches_of(along, "the model") if b.names]
         sums = Sums(self.run, evaluation, -1 - self.depth, branches=branches)
-        self.samples = self.samples | sums.values_at(q, 1, self.generator)
+        values = sums.values_at(q, 1, self.generator)
+        self.of_branches = frozenset(name for name in values if not sums.on_all_paths(name))
+        self.samples = self.samples | values
 
     def returned(self, wanted: Sequence[str]) -> list[str]:
         """Return the names of the sites to return."""
         sites = {n: s for n, s in self.first.items() if s.kind in ("sample", "deterministic")}
         if not wanted:
-            given = self.given | self.computed.keys()
+            given = self.given | self.computed.keys() | self.of_branches
             names = [n for n, s in sites.items() if n not in given and not s.observed]
             if not names:
                 raise _nothing_to_predict([n for n, s in sites.items() if s.observed])
@@ -300,8 +304,9 @@ class PredictionRuns:
         ways = [self.at_once, self.mapped, self.one_by_one]
         if parallel is False or self.count < 2:
             ways = ways[-1:]
-        elif self.computed:
-            # Values that are given for computed sites do not say which of their dims are plates'.
+        elif self.computed or self.of_branches:
+            # Values that are given for computed sites do not say which of their dims are plates',
+            # and draws that take different branches are no one run.
             ways = ways[1:]
         step = min(self.block() if size is None else size, max(self.count, 1))
         for begin in range(0, self.count, step):
