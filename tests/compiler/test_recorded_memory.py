@@ -2,7 +2,10 @@
 
 import contextlib
 import gc
+import os
+import threading
 import tracemalloc
+import warnings
 import weakref
 
 import numpy as np
@@ -224,4 +227,30 @@ def test_searches_for_garbage_overlap_in_threads():
             assert gc.get_threshold()[0] >= before[0]
             with keeping_all():
                 assert gc.get_threshold()[0] > 10**9
+    assert gc.get_threshold() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_child_searches_for_garbage_while_its_parent_records():
+    before = gc.get_threshold()
+    begun, over = threading.Event(), threading.Event()
+
+    def recording():
+        with keeping_all():
+            begun.set()
+            over.wait()
+
+    thread = threading.Thread(target=recording)
+    thread.start()
+    begun.wait()
+    try:
+        with rarely_searched(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
+            child = os.fork()
+        if child == 0:
+            os._exit(gc.get_threshold() != before)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        over.set()
+        thread.join()
     assert gc.get_threshold() == before

@@ -21,6 +21,7 @@ What is known of tensors while it goes on, and what the owner asks afterwards, i
 import contextlib
 import gc
 import math
+import os
 import threading
 
 import numpy as np
@@ -137,9 +138,17 @@ class _Rest:
     def end(self, objects):
         """Take that back; returns whether nobody else wants it."""
         with self._lock:
-            self._asked.remove(objects)
+            if objects in self._asked:  # or all was forgotten since, by a fork in between
+                self._asked.remove(objects)
             self._apply()
             return not self._asked
+
+    def forget(self):
+        """In a forked child: of those that asked no thread is left to take it back."""
+        self._lock = threading.Lock()  # some other thread of the parent may have had it
+        if self._asked and gc.get_threshold() == self._set:
+            gc.set_threshold(*self._before)
+        self._asked, self._set = [], None
 
     def _apply(self):
         """Set the threshold, unless the user has set one meanwhile."""
@@ -153,6 +162,8 @@ class _Rest:
 # New objects ahead of a search: more than there is memory for, and those of some long steps.
 _NEVER, _RARELY = 2**31 - 1, 50_000
 _rest = _Rest()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_rest.forget)
 
 _frozen: list[bool] = []  # filled once something was found
 

@@ -175,7 +175,8 @@ def ensemble_of(
         ("max_depth", max_depth, 1, DEEPEST),
         ("max_cuts", max_cuts, 1, 2**20 - 1),
     ):
-        if isinstance(value, bool) or value != int(value) or not least <= value <= most:
+        number = _number(value)
+        if not (least <= number <= most and number == int(number)):
             raise ArgumentError(
                 f"{subject}: {setting}",
                 expected=f"a whole number from {least} to {most}",

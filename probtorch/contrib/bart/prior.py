@@ -199,9 +199,11 @@ def _grown(e: Ensemble, uniforms: np.ndarray, normals: np.ndarray) -> np.ndarray
 def _log_densities(e: Ensemble, trees: np.ndarray) -> np.ndarray:
     """The log densities of trees (count, width), -inf of what is no tree of the ensemble."""
     codes, values = trees[:, : e.splits], trees[:, e.splits :]
+    known = (codes >= 0.0) & (codes <= len(e.counts) * PER_VARIABLE) & (codes == np.floor(codes))
+    codes = np.where(known, codes, 0.0)
     here = np.zeros((len(trees), e.nodes), bool)
     here[:, 0] = True
-    found = np.zeros(len(trees))
+    found = np.where(known.all(axis=1), 0.0, -np.inf)
     for node in range(e.nodes):
         split = here[:, node] & (codes[:, node] > 0.5 if node < e.splits else False)
         leaf = here[:, node] & ~split
@@ -215,9 +217,8 @@ def _log_densities(e: Ensemble, trees: np.ndarray) -> np.ndarray:
         prob = np.where(weights.sum(1) > 0.0, e.split_probs[e.depths[node]], 0.0)
         found[leaf] += np.log1p(-prob[leaf])
         variable, cut = np.divmod(codes[split, node].astype(np.int64) - 1, PER_VARIABLE)
-        known = (variable < len(e.counts)) & (cut < e.cuts.shape[1])
-        variable, cut = np.where(known, variable, 0), np.where(known, cut, 0)
-        inside = (low[split, variable] < cut) & (cut < high[split, variable]) & known
+        inside = (low[split, variable] < cut) & (cut < high[split, variable])
+        cut = np.minimum(cut, e.cuts.shape[1] - 1)
         inside &= values[split, node] == e.cuts[variable, cut]
         chance = prob[split] * weights[split, variable] / left[split, variable].clip(1)
         chance /= weights[split].sum(1).clip(1e-300)

@@ -180,7 +180,8 @@ def partial_dependence(
     """
     own = _trees_in(draws, name, "partial_dependence")
     columns = _columns(own, X, "partial_dependence")
-    if isinstance(variable, bool) or not 0 <= variable < own.variables:
+    whole = isinstance(variable, (int, np.integer)) and not isinstance(variable, bool)
+    if not whole or not 0 <= variable < own.variables:
         raise ArgumentError(
             "partial_dependence(variable=...)",
             expected=f"the number of a column, from 0 to {own.variables - 1}",

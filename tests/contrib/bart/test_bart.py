@@ -152,6 +152,10 @@ def test_log_density_of_a_tree_is_that_of_its_shape_and_its_leaves():
     row = np.zeros((1, prior.event_shape[-1]))
     row[0, [0, splits]] = 1 + 2, 2.5  # a third cut of a variable that has two
     assert float(prior.log_prob(row)) == -math.inf
+    # A variable that is not there above one that is, and what is no number of a split at all.
+    for code in (1 + 7 * 2**20, -1.0, 1.5, math.inf, math.nan):
+        row[0, [0, 1]] = code, 1
+        assert float(prior.log_prob(row)) == -math.inf
 
 
 def test_without_data_the_chain_draws_from_the_prior():
@@ -343,6 +347,7 @@ def test_guides_and_mixed_hmc_say_which_one_moves_trees():
         (np.array([[0.0], [np.nan]]), {}, DomainError, "nan in row 1, column 0"),
         (np.zeros((3, 1)), {"trees": 10**6}, ArgumentError, "from 1 to 2000"),
         (np.zeros((3, 1)), {"trees": 2.5}, ArgumentError, "2.5"),
+        (np.zeros((3, 1)), {"trees": np.nan}, ArgumentError, "from 1 to 2000"),
         (np.zeros((3, 1)), {"max_depth": 9}, ArgumentError, "from 1 to 8"),
         (np.zeros((3, 1)), {"alpha": 1.0}, DomainError, r"in \(0, 1\)"),
         (np.zeros((3, 1)), {"scale": probtorch.tensor(2.0)}, DomainError, "positive number"),
@@ -370,6 +375,8 @@ def test_questions_that_draws_cannot_answer_are_refused():
         predict(mcmc, x[:, :2])
     with pytest.raises(ArgumentError, match="from 0 to 2"):
         partial_dependence(mcmc, x, 3)
+    with pytest.raises(ArgumentError, match="from 0 to 2"):
+        partial_dependence(mcmc, x, 1.5)
     with pytest.raises(ArgumentError, match="finite values"):
         partial_dependence(mcmc, x, 0, [np.inf])
 
