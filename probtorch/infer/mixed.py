@@ -24,18 +24,15 @@ from probtorch.core.dtype import float64, int64
 from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
-from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.enumerable import as_annotated
-from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.infer.enumeration.summed import is_summed
 from probtorch.infer.levels import Levels, Structure, levels_of
 from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.potential import DensityTarget, ModelTarget, Target
-from probtorch.infer.slots import Discovery, Evaluation, Slot
+from probtorch.infer.slots import Discovery, Evaluation, Placing, Slot
 from probtorch.infer.starts.initialization import Strategy, init_to_sample, uniform_point
 from probtorch.ops.indexing import index_put
-from probtorch.ops.movement import reshape
 from probtorch.ops.pieces import cat
 
 __all__ = ["MixedTarget"]
@@ -158,7 +155,7 @@ class MixedTarget(ModelTarget):
         -------
         Tensor, shape (dim,)
         """
-        placing = _Placing(values, self.slots)
+        placing = Placing(values, self.slots)
         self.run(placing, *self._discrete())
         return cat([cast(placing.parts[name], float64) for name in self.slots])
 
@@ -169,25 +166,6 @@ class MixedTarget(ModelTarget):
             if isinstance(slot.levels, Levels) and slot.levels.dtype.kind in "biuf":
                 found[name] = cast(found[name], int64)
         return found
-
-
-class _Placing(Handler):
-    """Give the latent sites values by name, and collect their coordinates, in tensor ops."""
-
-    def __init__(self, values: Mapping[str, TensorBase], slots: Mapping[str, Slot]) -> None:
-        super().__init__()
-        self.values, self.slots = values, slots
-        self.parts: dict[str, TensorBase] = {}
-
-    def on_sample(self, site: Site) -> None:
-        """Give the value."""
-        slot = self.slots.get(site.name)
-        if slot is None or site.observed or site.value is not None:
-            return
-        value = self.values[site.name]
-        free = (slot.levels or biject_to(site.fn.support)).inv(value)
-        self.parts[site.name] = reshape(free, (slot.stop - slot.start,))
-        site.value = value
 
 
 class _MixedDiscovery(Discovery):

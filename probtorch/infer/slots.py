@@ -2,8 +2,8 @@
 
 `Discovery` gives each latent site of a first run its slot. In later runs `Evaluation` takes the
 values of the sites from the vector and collects the terms of the density; `Inversion` takes them
-from the user and fills the vector. The bijection between the two is looked up anew at every run,
-since a support may depend on sites before it.
+from the user and fills the vector, `Placing` from a program, in tensor ops. The bijection between
+the two is looked up anew at every run, since a support may depend on sites before it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from probtorch.core.rng import Generator
 
 
-__all__ = ["Discovery", "Evaluation", "Inversion", "SitesChangedError", "Slot", "slot_values"]
+__all__ = [
+    *("Discovery", "Evaluation", "Inversion", "Placing", "SitesChangedError", "Slot"),
+    "slot_values",
+]
 
 
 class SitesChangedError(ModelError):
@@ -275,6 +278,25 @@ class Inversion(Handler):
             )
         free = (slot.levels or biject_to(support)).inv(value)
         self.q[slot.start : slot.stop] = free.array.reshape(-1)
+        site.value = value
+
+
+class Placing(Handler):
+    """Give the latent sites values by name, and collect their coordinates, in tensor ops."""
+
+    def __init__(self, values: Mapping[str, TensorBase], slots: Mapping[str, Slot]) -> None:
+        super().__init__()
+        self.values, self.slots = values, slots
+        self.parts: dict[str, TensorBase] = {}
+
+    def on_sample(self, site: Site) -> None:
+        """Give the value."""
+        slot = self.slots.get(site.name)
+        if slot is None or site.observed or site.value is not None:
+            return
+        value = self.values[site.name]
+        free = (slot.levels or biject_to(site.fn.support)).inv(value)
+        self.parts[site.name] = reshape(free, (slot.stop - slot.start,))
         site.value = value
 
 

@@ -21,9 +21,14 @@ from typing import cast
 import numpy as np
 
 from probtorch.core.arguments import count_of
+from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, generator_of
 from probtorch.core.showing import call_of
 from probtorch.core.signatures import explain_calls
+from probtorch.distributions.categorical import Categorical
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.mixture import MixtureSameFamily
+from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import GaussianPaths
 from probtorch.infer.approximations.result import Approximation, target_of
@@ -215,6 +220,11 @@ class PathfinderResult(Approximation):
     def gradients(self) -> int:
         """Evaluations of the log density with its gradient."""
         return int(cast("int", self.attrs["gradients"]))
+
+    def distribution(self) -> Distribution:
+        """Return the mixture of the paths' normals; see `Approximation.distribution`."""
+        normals = MultivariateNormal(wrap(self.means), wrap(self.covariances))
+        return MixtureSameFamily(Categorical(wrap(np.ones(len(self.means)))), normals)
 
     def sample(self, num_draws: int, generator: Generator) -> np.ndarray:
         """Return draws of the mixture; see `Approximation.sample`."""

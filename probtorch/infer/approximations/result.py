@@ -15,9 +15,12 @@ from typing import cast
 import numpy as np
 
 from probtorch.core.arguments import count_of
+from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.psis import MIN_DRAWS
+from probtorch.distributions.distribution import Distribution
+from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.gaussians import GaussianDensity
 from probtorch.infer.model_calls import check_model
@@ -78,6 +81,24 @@ class Approximation(OfDraws):
         ndarray, shape (points,)
             Natural log, normalised.
         """
+
+    def distribution(self) -> Distribution:
+        """Return the approximation as a `Distribution` of the unconstrained vector.
+
+        For what takes one: ``IndependentMH(model, proposal=result.distribution())`` proposes from
+        it, and ``SMC(kernel, reference=result.distribution())`` begins there.
+
+        Raises
+        ------
+        InferenceError
+            If it is none of those that there are.
+        """
+        raise InferenceError(
+            f"{type(self).__name__}.distribution()",
+            expected="a normal, or a mixture of some",
+            got="something that can only be drawn from and evaluated",
+            fix="use sample and log_prob, or give the result itself, whose moments are taken",
+        )
 
     def draws(
         self,
@@ -227,6 +248,10 @@ class NormalApproximation(Approximation):
     def covariance(self) -> np.ndarray:
         """On the unconstrained scale, shape (dim, dim)."""
         return self.normal.covariance
+
+    def distribution(self) -> MultivariateNormal:
+        """Return the normal; see `Approximation.distribution`."""
+        return MultivariateNormal(wrap(self.mean), wrap(self.covariance))
 
     def sample(self, num_draws: int, generator: Generator) -> np.ndarray:
         """Return draws of the normal; see `Approximation.sample`."""

@@ -38,6 +38,7 @@ from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import map_tree
 from probtorch.core.typed import DTypeLike, StateDict
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.formulas import sum_rightmost
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.handlers import block, trace
@@ -249,6 +250,24 @@ class AutoGuide(Module, abc.ABC):
             )
         with no_grad(), self._in_store():
             yield
+
+    def free_distribution(self) -> Distribution:
+        """Return the distribution of all its numbers on the unconstrained scale, as one vector.
+
+        In the order of the sites. A snapshot: it does not follow further optimisation.
+
+        Raises
+        ------
+        InferenceError
+            If the guide has none in closed form, or has not been run.
+        """
+        raise InferenceError(
+            f"{self.__name__}.free_distribution",
+            expected="a guide that is one distribution of all unconstrained numbers, or a normal "
+            "for each",
+            got="one that is made of draws or sites",
+            fix="take AutoMultivariateNormal, AutoNormal or a flow; or its draws",
+        )
 
     # ------------------------------------------------------------------------------- as a module
 

@@ -142,6 +142,10 @@ class AutoContinuous(AutoGuide):
         with self._asked():
             return off_tape(self.distribution())
 
+    def free_distribution(self) -> Distribution:
+        """Return the distribution of the vector; see `AutoGuide.free_distribution`."""
+        return self.get_posterior()
+
     def _constrained(self, vectors: TensorBase) -> dict[str, TensorBase]:
         parts = self._cut(vectors, 0)
         return off_tape({n: self.latents[n].transform(x) for n, x in parts.items()})

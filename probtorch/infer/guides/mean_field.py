@@ -13,6 +13,7 @@ from probtorch.core.rng import Generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DTypeLike
 from probtorch.distributions import constraints
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.uniform import Delta
 from probtorch.effects.plates import plate
@@ -21,7 +22,8 @@ from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, of
 from probtorch.infer.guides.latents import Latent
 from probtorch.infer.starts.initialization import Strategy, init_to_feasible, init_to_median
 from probtorch.ops.arithmetic import mul
-from probtorch.ops.movement import expand
+from probtorch.ops.movement import expand, reshape
+from probtorch.ops.pieces import cat
 from probtorch.ops.special import ndtri
 
 __all__ = ["AutoDelta", "AutoNormal"]
@@ -146,6 +148,15 @@ class AutoNormal(AutoGuide):
         with self._asked():
             moments = {n: self._moments(latent) for n, latent in self.latents.items()}
             return {n: Normal(*off_tape(m)) for n, m in moments.items()}
+
+    def free_distribution(self) -> Distribution:
+        """Return the normals as one of a vector; see `AutoGuide.free_distribution`."""
+        parts = self.get_posterior().values()
+        loc, scale = (
+            cat([reshape(getattr(d, name), (d.loc.array.size,)) for d in parts])
+            for name in ("loc", "scale")
+        )
+        return Normal(loc, scale).to_event(1)
 
     def median(self, *args: object, **kwargs: object) -> dict[str, TensorBase]:
         """Return medians by name; see `AutoGuide.median`."""

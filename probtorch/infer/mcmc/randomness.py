@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probtorch.autograd.listener import Listener
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
@@ -20,7 +21,7 @@ from probtorch.ops.special import ndtri
 if TYPE_CHECKING:
     from probtorch.core.rng import Generator
 
-__all__ = ["Key", "bits", "key_of", "normals", "uniform"]
+__all__ = ["CountedDraws", "Key", "bits", "key_of", "normals", "uniform"]
 
 
 @record
@@ -54,3 +55,29 @@ def uniform(key: Key, counter: TensorBase) -> TensorBase:
 def normals(key: Key, counter: TensorBase, size: int) -> TensorBase:
     """Return `size` standard normal draws from the counters ``counter, counter + 1, ...``."""
     return ndtri(uniform(key, counter + wrap(np.arange(size))))
+
+
+class CountedDraws(Listener):
+    """While it listens, draws take their bits from a key and from consecutive counters.
+
+    Parameters
+    ----------
+    key : Key
+    counter : Tensor, 0-d int64
+
+    Attributes
+    ----------
+    used : int
+        Counters so far.
+    """
+
+    def __init__(self, key: Key, counter: TensorBase) -> None:
+        self.key, self.counter, self.used = key, counter, 0
+
+    def drawn(
+        self, what: str, generator: Generator, count: int
+    ) -> tuple[TensorBase, TensorBase, TensorBase]:
+        """Return seed, stream and first counter."""
+        first = self.counter + self.used
+        self.used += count
+        return self.key.seed, self.key.stream, first

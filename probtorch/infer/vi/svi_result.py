@@ -23,6 +23,7 @@ from probtorch.core.arguments import count_of
 from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.enumerable import can_enumerate
 from probtorch.effects.handlers import seed as seed_handler
@@ -121,6 +122,34 @@ class SVIResult(OfDraws):
                 return made
             self._made[key] = made
         return self._made[key]
+
+    def distribution(self) -> Distribution:
+        """Return the guide as a `Distribution` of the unconstrained vector.
+
+        For what takes one: ``IndependentMH(model, proposal=result.distribution())`` proposes from
+        the guide itself, where the result alone would give its mean and covariance.
+
+        Raises
+        ------
+        InferenceError
+            If the guide is written by hand, or has no such distribution: see
+            `AutoGuide.free_distribution`.
+        """
+        guide = self.svi.guide
+        if not hasattr(guide, "free_distribution"):
+            raise InferenceError(
+                "SVIResult.distribution()",
+                expected="an automatic guide",
+                got=getattr(guide, "__name__", type(guide).__name__),
+                fix="state a distribution for each site, {name: distribution}, or give the result "
+                "itself, whose moments are taken",
+            )
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(no_grad())
+            stack.enter_context(self.svi.params.activate())
+            stack.enter_context(substitute(None, self.params))
+            found: Distribution = guide.free_distribution()
+        return found
 
     def predict(
         self, *args: object, seed: int | Generator | None = None, **kwargs: object

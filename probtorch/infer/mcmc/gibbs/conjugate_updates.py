@@ -32,10 +32,9 @@ from probtorch.distributions.normal import LogNormal, Normal
 from probtorch.distributions.positive import Exponential
 from probtorch.errors import InferenceError
 from probtorch.infer.mcmc.gibbs.discrete_updates import SweepState, Update
-from probtorch.infer.mcmc.gibbs.given_updates import CountedDraws
 from probtorch.infer.mcmc.integrators import Density
 from probtorch.infer.mcmc.kernels.random_walk import accept_probability
-from probtorch.infer.mcmc.randomness import Key, normals, uniform
+from probtorch.infer.mcmc.randomness import CountedDraws, Key, normals, uniform
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.comparisons import isfinite, isnan
 from probtorch.ops.exponentials import exp, log, log_sigmoid

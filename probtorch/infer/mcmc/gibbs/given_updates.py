@@ -11,7 +11,6 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 
-from probtorch.autograd.listener import Listener
 from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
@@ -19,14 +18,14 @@ from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ModelError, ShapeError
-from probtorch.infer.mcmc.randomness import Key
+from probtorch.infer.mcmc.randomness import CountedDraws, Key
 from probtorch.infer.mixed import MixedTarget
 from probtorch.infer.model_runs import in_float64
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.movement import expand
 
-__all__ = ["CountedDraws", "FullConditional", "GivenUpdate", "kept_if_impossible"]
+__all__ = ["FullConditional", "GivenUpdate", "kept_if_impossible"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -69,32 +68,6 @@ class FullConditional:
 
     def __repr__(self) -> str:
         return f"FullConditional({getattr(self.fn, '__name__', type(self.fn).__name__)})"
-
-
-class CountedDraws(Listener):
-    """While it listens, draws take their bits from a key and from consecutive counters.
-
-    Parameters
-    ----------
-    key : Key
-    counter : Tensor, 0-d int64
-
-    Attributes
-    ----------
-    used : int
-        Counters so far.
-    """
-
-    def __init__(self, key: Key, counter: TensorBase) -> None:
-        self.key, self.counter, self.used = key, counter, 0
-
-    def drawn(
-        self, what: str, generator: Generator, count: int
-    ) -> tuple[TensorBase, TensorBase, TensorBase]:
-        """Return seed, stream and first counter."""
-        first = self.counter + self.used
-        self.used += count
-        return self.key.seed, self.key.stream, first
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

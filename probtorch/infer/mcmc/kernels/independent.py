@@ -1,8 +1,10 @@
 """Independent Metropolis-Hastings: proposals of one fixed distribution, wherever the chain stands.
 
 The proposal is a normal or a multivariate Student t: the Laplace approximation of the posterior,
-one that is given, or that of an approximation which was fitted before. A proposal is accepted by
-the ratio of the importance weights, posterior over proposal, of the new point and the old.
+one that is given, or that with the moments of an approximation which was fitted before. Or it is
+any distribution that the user states (proposal_laws.py): a flow, a mixture, one for each site. A
+proposal is accepted by the ratio of the importance weights, posterior over proposal, of the new
+point and the old.
 
 References
 ----------
@@ -15,14 +17,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, cast
 
 import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import record, static
+from probtorch.core.tree import record, replace, static
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.infer.mcmc.kernel import Kernel, setting, statistic
@@ -31,10 +33,12 @@ from probtorch.infer.mcmc.kernels.gaussian_prior import (
     check_together,
     given_gaussian,
 )
+from probtorch.infer.mcmc.kernels.proposal_laws import ProposalLaw, Stated, is_stated
 from probtorch.infer.mcmc.kernels.random_walk import PointState, accept_probability
 from probtorch.infer.mcmc.randomness import Key, normals, uniform
 from probtorch.infer.mcmc.warm_up.modes import mode_of
 from probtorch.ops.arithmetic import sqrt, where
+from probtorch.ops.comparisons import isfinite
 from probtorch.ops.exponentials import log1p
 from probtorch.ops.reduction import sum as total
 
@@ -50,6 +54,9 @@ __all__ = ["IndependentMH", "IndependentMHInfo"]
 DRAWS, DRAWS_EACH = 4000, 40
 # Degrees of freedom of the proposals: tails heavier than those of most posteriors.
 DF = 5
+
+
+_Proposed: TypeAlias = tuple[TensorBase, TensorBase, TensorBase, TensorBase]
 
 
 class DrawsMaker(Protocol):
@@ -81,10 +88,13 @@ class IndependentMH(Kernel[PointState]):
     ----------
     model, potential_fn, init_strategy, reparam
         As for `NUTS`.
-    proposal : "laplace", draws, or a result
+    proposal : "laplace", draws, a result, a Distribution, or a dict of them by site
         Where proposals come from: the mode of the posterior with the inverse of its curvature; or
         the mean and the covariance of draws of the same model, such as those of a guide,
-        ``SVI(...).run(1000)``, of `Pathfinder` or of another chain.
+        ``SVI(...).run(1000)``, of `Pathfinder` or of another chain. A distribution is the proposal
+        itself: one of the unconstrained vector, such as a result's ``distribution()``, which is the
+        guide, the flow or the mixture of paths as it was fitted; or one for each site on the
+        model's own scale, ``{"rate": Gamma(2.0, 1.0), "loc": Normal(0.0, 1.0)}``.
     loc : array_like, shape (dim,), or dict of arrays by site, optional
         Mean of the proposals instead, of the unconstrained coordinates.
     covariance : array_like, shape (dim,) or (dim, dim), optional
@@ -92,13 +102,14 @@ class IndependentMH(Kernel[PointState]):
     df : int or None
         Degrees of freedom of a Student t in its place, which has the tails that a proposal needs:
         the posterior's must not be heavier [mengersen1996]_. None for a normal; in more than ten or
-        so dimensions a t with few is itself far from near normal posteriors.
+        so dimensions a t with few is itself far from near normal posteriors. Of no effect on a
+        distribution.
 
     Raises
     ------
     ArgumentError
         If one of `loc` and `covariance` is given without the other, or along with a `proposal`.
-    ShapeError
+    ShapeError, InferenceError
         In a run, if they do not fit the target.
 
     Notes
@@ -122,6 +133,11 @@ class IndependentMH(Kernel[PointState]):
     >>> draws = mcmc.run(probtorch.tensor(7.0))
     >>> bool(draws.sample_stats["acceptance_rate"].mean() > 0.8)
     True
+    >>> kernel = IndependentMH(coin, proposal={"p": dist.Beta(9.0, 5.0)})  # the posterior itself
+    >>> mcmc = MCMC(kernel, num_samples=100, num_chains=2, seed=1, progress_bar=False)
+    >>> draws = mcmc.run(probtorch.tensor(7.0))
+    >>> bool(draws.sample_stats["acceptance_rate"].min() > 0.999)
+    True
     """
 
     info = IndependentMHInfo
@@ -131,17 +147,22 @@ class IndependentMH(Kernel[PointState]):
     covariance: TensorLike | None = setting(default=None)
     df: int | None = static(default=DF)
     gaussian: Gaussian | None = dataclasses.field(default=None, init=False)
+    # Where a distribution was given.
+    law: ProposalLaw | None = dataclasses.field(default=None, init=False, metadata={"static": True})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_together(self.name, self.loc, self.covariance, "for the Laplace approximation")
         laplace = isinstance(self.proposal, str) and self.proposal == "laplace"
-        known = laplace or any(hasattr(self.proposal, name) for name in ("positions", "draws"))
+        if is_stated(self.proposal):
+            self._set(law=ProposalLaw(cast("Stated", self.proposal), self.name))
+        made = any(hasattr(self.proposal, name) for name in ("positions", "draws"))
+        known = laplace or made or self.law is not None
         if not known or not (laplace or self.loc is None):
             raise ArgumentError(
                 f"{self.name}(proposal=...)",
-                expected="'laplace', draws, or a result that makes some, as SVI(...).run(1000); or "
-                "loc and covariance without a proposal",
+                expected="'laplace', draws, a result that makes some, as SVI(...).run(1000), a "
+                "Distribution or a dict of them by site; or loc and covariance without a proposal",
                 got=f"{self.proposal!r:.60}" + ("" if self.loc is None else " and loc"),
                 fix="leave it out for the Laplace approximation",
             )
@@ -154,6 +175,10 @@ class IndependentMH(Kernel[PointState]):
                 fix=f"leave it out for {DF}",
             )
 
+    def on(self, target: Target) -> Self:
+        """Return it with the proposals on a target; see `Kernel.on`."""
+        return self if self.law is None else replace(self, law=self.law.on(target))
+
     def first_values(
         self, target: Target, state: PointState, spectrum: Spectrum | None, warming: bool
     ) -> Mapping[str, object]:
@@ -164,6 +189,8 @@ class IndependentMH(Kernel[PointState]):
         ShapeError
             If what was given does not fit the target.
         """
+        if self.law is not None:
+            return {}
         if self.covariance is not None:
             found = given_gaussian(self.name, self.loc, self.covariance, target)
         elif isinstance(self.proposal, str):
@@ -191,11 +218,15 @@ class IndependentMH(Kernel[PointState]):
         return Gaussian.of(rows.mean(axis=0), np.cov(rows.T).reshape(target.dim, target.dim))
 
     def blank_values(self, dim: int, leaves: Sequence[np.ndarray]) -> Mapping[str, object]:
-        """Return a Gaussian of the kind that a saved chain has."""
+        """Return a Gaussian of the kind that a saved chain has, if it has one."""
+        if self.law is not None:
+            return {}
         return {"gaussian": Gaussian.blank(dim, dense=any(x.ndim == 2 for x in leaves))}
 
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
+        if self.law is not None:
+            return {**super().attrs(), "proposal": repr(self.law)}
         return {**super().attrs(), "df": "normal" if self.df is None else self.df}
 
     def init(self, position: TensorBase, counter: TensorBase | int = 0) -> PointState:
@@ -204,20 +235,10 @@ class IndependentMH(Kernel[PointState]):
 
     def step(self, key: Key, state: PointState) -> tuple[PointState, IndependentMHInfo]:
         """Return ``(state, info)`` after one proposal."""
-        (dim,) = state.position.shape
-        gaussian = self.gaussian
-        assert gaussian is not None
-        z, counter = normals(key, state.counter, dim), state.counter + dim
-        if self.df is not None:
-            # A t is a normal over the root of a mean of so many squares.
-            others = normals(key, counter, self.df)
-            z, counter = z / sqrt(total(others * others) / self.df), counter + self.df
-        away = state.position - gaussian.loc
-        square = total(away * gaussian.times_precision(away))
-        position = gaussian.loc + gaussian.metric.velocity(z)
+        position, before, after, counter = self._proposed(key, state)
         logdensity, _ = self.density(position)
-        weight = state.logdensity + self._fallen(square, dim)
-        new_weight = logdensity + self._fallen(total(z * z), dim)
+        weight = state.logdensity - before
+        new_weight = logdensity - after
         accept_prob = accept_probability(new_weight - weight)
         accepted = uniform(key, counter) < accept_prob
         new = PointState(
@@ -229,6 +250,28 @@ class IndependentMH(Kernel[PointState]):
             accept_prob, new.logdensity, where(accepted, new_weight, weight), wrap(np.array(1))
         )
         return new, info
+
+    def _proposed(self, key: Key, state: PointState) -> _Proposed:
+        """A proposal, the proposals' log densities at the state and at it, and the next counter."""
+        (dim,), law = state.position.shape, self.law
+        if law is not None:
+            drawn, counter = law.draw(key, state.counter)
+            # Outside of the model's support there is no position, and nothing to be accepted.
+            inside = isfinite(total(drawn))
+            position = where(inside, drawn, state.position)
+            after = where(inside, law.log_prob(position), np.inf)
+            return position, law.log_prob(state.position), after, counter
+        gaussian = self.gaussian
+        assert gaussian is not None
+        z, counter = normals(key, state.counter, dim), state.counter + dim
+        if self.df is not None:
+            # A t is a normal over the root of a mean of so many squares.
+            others = normals(key, counter, self.df)
+            z, counter = z / sqrt(total(others * others) / self.df), counter + self.df
+        away = state.position - gaussian.loc
+        square = total(away * gaussian.times_precision(away))
+        position = gaussian.loc + gaussian.metric.velocity(z)
+        return position, -self._fallen(square, dim), -self._fallen(total(z * z), dim), counter
 
     def _fallen(self, square: TensorBase, dim: int) -> TensorBase:
         """Minus the proposal's log density at a whitened point, less that at its middle."""
