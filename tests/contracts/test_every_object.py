@@ -412,6 +412,10 @@ ROWS = {
         lambda: infer.INLA(line, latent=["a"], seed=0).run(X, Y),
         lambda r: (r.evidence, r.sample(5, probtorch.Generator(0))),
     ),
+    "INLACompositeResult": (
+        lambda: infer.INLA(line, latent=["a"], integration="ccd", seed=0).run(X, Y),
+        lambda r: (r.evidence, r.sample(5, probtorch.Generator(0))),
+    ),
     "LaplaceMarginal": (
         lambda: infer.LaplaceMarginal(line, ["a"], X, Y),
         lambda t: t.value_and_grad(np.array([0.5])),

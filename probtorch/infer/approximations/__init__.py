@@ -1,7 +1,8 @@
 """Posteriors approximated by something with a density, or by particles, without a guide.
 
 `gaussians` has the densities, `result` what a user asks of all of them; the algorithms are
-`pathfinder`, `laplace`, `nested_laplace` (inside of a density: `laplace_marginal`), `dadvi` and
+`pathfinder`, `laplace`, `nested_laplace` (few points in place of
+a grid: `central_composite`; inside of a density: `laplace_marginal`), `dadvi` and
 `natural_gradient`. `svgd` moves particles
 (`annealed` in cycles) and `stein_vi` guides, by `stein_kernels`; `network_laplace` is for the
 weights of networks, with curvature from `network_curvature`.
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING
 from probtorch.core.rooms import late_names
 
 if TYPE_CHECKING:  # checkers know the names from here, Python from the table
+    from probtorch.infer.approximations.central_composite import (
+        INLACompositeResult as INLACompositeResult,
+    )
     from probtorch.infer.approximations.dadvi import (
         DADVI as DADVI,
         DADVIResult as DADVIResult,
@@ -62,6 +66,7 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
     )
 else:
     _HOMES = {
+        "central_composite": "INLACompositeResult",
         "dadvi": "DADVI DADVIResult",
         "laplace": "LaplaceApproximation LaplaceResult",
         "laplace_marginal": "LaplaceMarginal",

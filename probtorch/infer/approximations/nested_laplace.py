@@ -10,6 +10,9 @@ with H the curvature in x. That is evaluated on a grid, in coordinates in which 
 round, as far as it is not negligible. So what is strongly non-Gaussian, scales and the funnels that
 they make, is integrated as it is, and what is many is Gaussian where it may be.
 
+Of more than four hyperparameters, or where it is asked for, a few points of a central composite
+design take the place of the grid (central_composite.py).
+
 In each cell of the grid the approximation is the cell's Laplace approximation, its mean moving with
 theta by the slope of x*. That has a density, so that draws have importance ratios like those of all
 approximations: they correct it, and say how good it was.
@@ -37,6 +40,11 @@ from probtorch.core.arguments import count_of
 from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.approximations.central_composite import (
+    LARGEST,
+    INLACompositeResult,
+    composed,
+)
 from probtorch.infer.approximations.gaussians import LOG_2PI
 from probtorch.infer.approximations.result import Approximation, target_of
 from probtorch.infer.approximations.second_order import Hessians
@@ -57,6 +65,7 @@ STARTS = 20
 # Side of a cell, in standard deviations of the peak, by how many hyperparameters there are; and by
 # how many nats below the top the grid ends.
 SIDES, DEPTH = (0.5, 0.5, 0.75, 1.0), 9.0
+INTEGRATIONS = ("auto", "grid", "ccd")
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,10 @@ class Fields:
         self.target, self.many, self.few = target, many, few
         self.evaluate, self.hessians = Evaluations(target), Hessians(target)
         self.last = np.zeros(many.size)  # a mode that was found: where the next search begins
+
+    def __reduce__(self) -> tuple[type[Fields], tuple[Target, np.ndarray, np.ndarray]]:
+        """Copies and files have what it is made of; what is compiled is made again."""
+        return Fields, (self.target, self.many, self.few)
 
     def __call__(self, theta: np.ndarray, start: np.ndarray | None = None) -> FieldModes:
         """Return the modes at rows of theta, searched for from rows of the field."""
@@ -234,8 +247,12 @@ class INLA:
     model : callable or Target
         A model without discrete sites that cannot be summed out, or a density.
     latent : str or sequence of str
-        Names of the sites that are the field: Gaussian given the others, or near it. At most four
+        Names of the sites that are the field: Gaussian given the others, or near it. At most eight
         numbers are left, in unconstrained space: the hyperparameters.
+    integration : "auto", "grid" or "ccd"
+        Over the hyperparameters: on a grid of up to four, or by a central composite design, which
+        takes 15 points for three, 27 for five, 81 for eight, and surfaces between them. "auto" is
+        the grid for up to four, the design for more.
     max_points : int
         Cells that the grid may have.
     seed : int or Generator, optional
@@ -244,7 +261,8 @@ class INLA:
     Raises
     ------
     ArgumentError
-        In a run, if `latent` names no site, or leaves none or more than four numbers.
+        If `integration` is another word. In a run, if `latent` names no site, or leaves none or too
+        many numbers.
 
     Notes
     -----
@@ -279,18 +297,27 @@ class INLA:
         model: Callable[..., object] | Target,
         latent: str | Sequence[str],
         *,
+        integration: str = "auto",
         max_points: int = 5000,
         seed: int | Generator | None = None,
     ) -> None:
         self.model, self.seed = model, seed
         self.latent = (latent,) if isinstance(latent, str) else tuple(latent)
+        if integration not in INTEGRATIONS:
+            raise ArgumentError(
+                "INLA(integration=...)",
+                expected="one of " + ", ".join(map(repr, INTEGRATIONS)),
+                got=f"{integration!r:.60}",
+                fix="leave it out: a grid for up to four hyperparameters, a design for more",
+            )
+        self.integration = integration
         self.max_points = count_of("INLA", "max_points", max_points)
 
     def __repr__(self) -> str:
         what = getattr(self.model, "__name__", type(self.model).__name__)
         return f"INLA({what}, latent={list(self.latent)!r})"
 
-    def run(self, *args: object, **kwargs: object) -> INLAResult:
+    def run(self, *args: object, **kwargs: object) -> INLAResult | INLACompositeResult:
         """Find the peak of the hyperparameters, and integrate over them.
 
         Parameters
@@ -300,7 +327,7 @@ class INLA:
 
         Returns
         -------
-        INLAResult
+        INLAResult, or INLACompositeResult where it went by a design
             Its draws are resampled by importance weights unless told.
 
         Raises
@@ -310,9 +337,16 @@ class INLA:
         """
         began = time.perf_counter()
         target = target_of("INLA", self.model, args, kwargs)
-        inner = Fields(target, *parted("INLA", target, self.latent, len(SIDES)))
+        most = len(SIDES) if self.integration == "grid" else LARGEST
+        inner = Fields(target, *parted("INLA", target, self.latent, most))
         peak = self._peak(inner)
         axes = self._axes(inner, peak)
+        if self.integration == "ccd" or inner.few.size > len(SIDES):
+            design = composed(f"INLA of {target.name}", inner, peak, axes)
+            return INLACompositeResult(
+                target, time.perf_counter() - began, True, {"cells": len(design.z)},
+                composed=design, fields=inner, many=inner.many, few=inner.few,
+            )  # fmt: skip
         side = SIDES[inner.few.size - 1]
         cells, numbers = self._grid(inner, peak, axes * side)
         log_weights = cells.marginal - special.logsumexp(cells.marginal)

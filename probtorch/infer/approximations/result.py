@@ -82,6 +82,11 @@ class Approximation(OfDraws):
             Natural log, normalised.
         """
 
+    def sampled(self, num_draws: int, generator: Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws as `sample` does, with their log densities, shape (num_draws,)."""
+        points = self.sample(num_draws, generator)
+        return points, self.log_prob(points)
+
     def distribution(self) -> Distribution:
         """Return the approximation as a `Distribution` of the unconstrained vector.
 
@@ -179,7 +184,7 @@ class Approximation(OfDraws):
         self, count: int, generator: Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Draws, their log joint densities and log importance ratios."""
-        points = self.sample(count, generator)
+        points, log_prob = self.sampled(count, generator)
         values, _ = Evaluations(self.target)(points)
         if not np.isfinite(values).any():
             raise InferenceError(
@@ -188,7 +193,7 @@ class Approximation(OfDraws):
                 got=f"none of {count}",
                 fix=self.cure,
             )
-        return points, values, values - self.log_prob(points)
+        return points, values, values - log_prob
 
     def _draw(self, count: int, generator: Generator, resampled: bool) -> SampledDraws:
         points, stats, found = self.positions(count, generator, resampled)

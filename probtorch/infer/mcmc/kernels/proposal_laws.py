@@ -61,8 +61,9 @@ class ProposalLaw:
 
     # Programs are kept by their kernel's static fields: the same objects make the same program.
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, ProposalLaw) and self.stated is other.stated
-        return same and self.target is other.target
+        if not isinstance(other, ProposalLaw):
+            return NotImplemented
+        return self.stated is other.stated and self.target is other.target
 
     def __hash__(self) -> int:
         return hash((id(self.stated), id(self.target)))
