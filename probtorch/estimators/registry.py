@@ -66,6 +66,10 @@ def as_estimator(given: object, subject: str = "estimator", at: str | None = Non
             return ESTIMATORS[given]()
         near = difflib.get_close_matches(given.lower(), ESTIMATORS, 1)
         fix = f"did you mean {near[0]!r}?" if near else "see probtorch.estimators.ESTIMATORS"
+        if given.lower() == "auto":
+            fix = (
+                'leave it out at sites, and write Trace_ELBO(estimator="auto"), which picks for all'
+            )
     else:
         fix = "for example estimator=ScoreFunction() or estimator='score_function'"
     raise ArgumentError(

@@ -106,3 +106,16 @@ def test_particles_side_by_side_say_where_the_model_fails():
     assert "matmul of " in said and "(x * b).sum(-1)" in said
     statement = line.__code__.co_firstlineno + 3
     assert caught.value.location == f"{__file__}:{statement}"
+
+
+def test_the_pick_of_estimators_is_the_objectives():
+    def guide(y):
+        logits = probtorch.param("logits", probtorch.tensor(0.0))
+        probtorch.sample("z", dist.Bernoulli(logits=logits), infer={"estimator": "auto"})
+
+    def model(y):
+        z = probtorch.sample("z", dist.Bernoulli(0.3))
+        probtorch.sample("y", dist.Normal(z, 1.0), obs=y)
+
+    with pytest.raises(ArgumentError, match=r'write Trace_ELBO\(estimator="auto"\)'):
+        Trace_ELBO().loss(model, guide, probtorch.tensor(1.0))
