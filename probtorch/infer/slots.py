@@ -28,7 +28,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.scans import ScannedSite
 from probtorch.effects.site import Site, as_value
 from probtorch.errors import DomainError, InferenceError, ModelError, ShapeError
-from probtorch.infer.enumeration.summed import own_shape
+from probtorch.infer.enumeration.summed import ValueGiver, own_shape
 from probtorch.infer.levels import Levels, Structure
 from probtorch.infer.starts.initialization import uniform_point
 from probtorch.ops.movement import reshape
@@ -167,7 +167,7 @@ def _innermost(fn: Distribution) -> Distribution:
     return fn
 
 
-class Evaluation(Handler):
+class Evaluation(ValueGiver):
     """Give the latent sites their values from the flat vector, and collect what the run says.
 
     Must be the outermost handler but for those that only read: what it meets without a value is

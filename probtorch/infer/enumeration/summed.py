@@ -54,6 +54,7 @@ from probtorch.ops.reduction import sum as total
 __all__ = [
     "OneValue",
     "Sums",
+    "ValueGiver",
     "is_summed",
     "leftmost_plate",
     "marginal_density",
@@ -61,10 +62,20 @@ __all__ = [
     "own_shape",
 ]
 
-H = TypeVar("H", bound=Handler)
 
 # Tables of discrete sites that are held at once, over many draws.
 TABLE_BYTES = 2**26
+
+
+class ValueGiver(Handler):
+    """Base of handlers that give continuous latent sites their values at a point."""
+
+    def total(self) -> TensorBase:
+        """Return the log-determinants of the way to the values, 0 where they are as they are."""
+        return wrap(np.zeros(()))
+
+
+H = TypeVar("H", bound=ValueGiver)
 
 
 def is_summed(site: Site) -> bool:

@@ -9,6 +9,7 @@ linear time where the model is a chain or a tree.
 from __future__ import annotations
 
 import math
+from typing import NoReturn
 
 import numpy as np
 
@@ -18,12 +19,14 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.enumerable import as_annotated, can_enumerate
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError
+from probtorch.infer.enumeration.choices import Choices
 from probtorch.infer.enumeration.factors import factor_of, has_variables, marginal_terms, unscaled
 from probtorch.infer.enumeration.sum_product import Factor
 from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
 from probtorch.infer.objectives.enumerated_bound import EnumeratedRun, means
 from probtorch.infer.objectives.enumerated_branches import no_branches
 from probtorch.infer.objectives.protocol import Estimate
+from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import has_score
 
 __all__ = ["TraceTMC_ELBO"]
@@ -88,7 +91,7 @@ class TraceTMC_ELBO(TraceEnum_ELBO):
             how = "parallel"
         return how
 
-    def _with_branches(self, found, branching, *rest):
+    def _with_branches(self, found: Run, branching: Choices, *rest: object) -> NoReturn:
         raise no_branches(
             found.model[branching.names[0]], "TraceTMC_ELBO", "use TraceEnum_ELBO, or 'parallel'"
         )

@@ -21,6 +21,7 @@ from probtorch.effects.handlers import trace
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.errors import ShapeError
+from probtorch.infer.enumeration.summed import ValueGiver
 
 __all__ = [
     "Arrays",
@@ -81,7 +82,7 @@ class Computed(Handler):
             site.value = as_value(self.values[site.name], site.name)
 
 
-class FromVector(Handler):
+class FromVector(ValueGiver):
     """Give latent sites their values from one vector, in which they lie one after the other."""
 
     def __init__(self, q: TensorBase, samples: Arrays) -> None:
@@ -101,10 +102,6 @@ class FromVector(Handler):
     def on_sample(self, site: Site) -> None:
         if not site.observed and site.name in self.values:
             site.value = self.values[site.name]
-
-    def total(self) -> TensorBase:
-        """Return the log-determinants of the way to the values, which are as they are: 0."""
-        return wrap(np.zeros(()))
 
 
 def guide_draws(
