@@ -28,6 +28,7 @@ def chain(**changes):
         "finished": False, "error": None,
         "seconds": 2.0, "step_size": 0.123456, "divergences": 3, "evaluations": 3_000_000,
         "draws": DrawRecord(300, (2,), HMCInfo), "trace": RunningTrace(),
+        "target": SimpleNamespace(slots={}),
     }  # fmt: skip
     return SimpleNamespace(**{**fields, **changes})
 
@@ -135,6 +136,15 @@ def test_displays_show_rhat_and_effective_size_of_the_draws_so_far(monkeypatch, 
     monkeypatch.setattr(progress, "SHOWN_SIZE", 1)
     assert "R-hat" not in progress.log_line(sampled())
     assert "R-hat" not in progress.log_line([chain()])
+
+
+def test_coordinates_that_mean_something_together_only_are_not_judged():
+    chains = sampled()
+    for i, one in enumerate(chains):
+        one.draws.positions[:100, 1] += 10.0 * i
+    assert progress.worst(chains)[0] > 5.0
+    chains[0].target.slots["trees"] = SimpleNamespace(is_structure=True, start=1, stop=2)
+    assert progress.worst(chains)[0] < 1.1
 
 
 def test_displays_show_the_trace_of_the_log_density(monkeypatch, patient):
