@@ -44,7 +44,7 @@ from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, InferenceError
-from probtorch.infer.enumeration.choices import Branch, Choices, branches_of
+from probtorch.infer.enumeration.choices import Choices, ModelBranch, branches_of
 from probtorch.infer.enumeration.enumerated_check import GiveValues
 from probtorch.infer.enumeration.summed import (
     OneValue,
@@ -375,7 +375,7 @@ class ModelTarget(Target):
         self.run(evaluation)
         return evaluation.total()
 
-    def _find_branches(self, first: Trace) -> list[Branch]:
+    def _find_branches(self, first: Trace) -> list[ModelBranch]:
         """Paths through the model, where sites are enumerated sequentially."""
         if not any(as_annotated(first[name]) == "sequential" for name in self.summed):
             return []

@@ -1,7 +1,7 @@
 """Sites that are enumerated sequentially: one run of a program for each combination of values.
 
 `Choices` gives such sites one of their values each, by a path of positions; Python may branch on
-them, and what a branch does further is its own. `Branch` is a path that a model was found to have.
+them, and what a branch does further is its own. `ModelBranch` is a path that a model has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.ops.movement import reshape
 
-__all__ = ["ONE_BY_ONE", "Branch", "Choices", "branches_of"]
+__all__ = ["ONE_BY_ONE", "ModelBranch", "Choices", "branches_of"]
 
 # Runs of a model for one value of its density.
 MOST_BRANCHES = 1024
@@ -108,7 +108,7 @@ def rows_around(site: Site) -> Frame | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class ModelBranch:
     """A path through a model, the sites that it gives values to, of so many, and a run along it."""
 
     path: tuple[int, ...]
@@ -121,7 +121,7 @@ class Branch:
         return Choices(self.path)
 
 
-def branches_of(run: Callable[[Choices], Trace], name: str) -> list[Branch]:
+def branches_of(run: Callable[[Choices], Trace], name: str) -> list[ModelBranch]:
     """Return all paths through a model.
 
     Parameters
@@ -133,7 +133,7 @@ def branches_of(run: Callable[[Choices], Trace], name: str) -> list[Branch]:
 
     Returns
     -------
-    list of Branch
+    list of ModelBranch
         One without names for a model that has no such sites.
 
     Raises
@@ -141,12 +141,14 @@ def branches_of(run: Callable[[Choices], Trace], name: str) -> list[Branch]:
     InferenceError
         If there are more than `MOST_BRANCHES`.
     """
-    found: list[Branch] = []
+    found: list[ModelBranch] = []
     paths: list[tuple[int, ...]] = [()]
     while paths:
         choices = Choices(paths.pop())
         trace = run(choices)
-        found.append(Branch(choices.whole(), tuple(choices.names), tuple(choices.sizes), trace))
+        found.append(
+            ModelBranch(choices.whole(), tuple(choices.names), tuple(choices.sizes), trace)
+        )
         paths.extend(choices.others())
         if choices.names:
             _check_scales(trace, choices.names[0])

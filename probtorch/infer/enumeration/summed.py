@@ -33,7 +33,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
-from probtorch.infer.enumeration.choices import ONE_BY_ONE, Branch, Choices
+from probtorch.infer.enumeration.choices import ONE_BY_ONE, Choices, ModelBranch
 from probtorch.infer.enumeration.decode import decode_many
 from probtorch.infer.enumeration.enumerated_check import GiveValues, check_against_one
 from probtorch.infer.enumeration.factors import (
@@ -130,7 +130,7 @@ class Sums(Generic[H]):
         The rightmost dim that no plate takes.
     chosen : callable
         Whether a site is one of them.
-    branches : sequence of Branch
+    branches : sequence of ModelBranch
         Paths through the model, if it has sites that are enumerated sequentially: a run each.
     """
 
@@ -140,7 +140,7 @@ class Sums(Generic[H]):
         evaluation: Callable[[TensorBase], H],
         first_dim: int,
         chosen: Callable[[Site], bool] = is_summed,
-        branches: Sequence[Branch] = (),
+        branches: Sequence[ModelBranch] = (),
     ) -> None:
         self._run, self._evaluation, self._first_dim = run, evaluation, first_dim
         self._chosen, self.branches = chosen, tuple(branches)
@@ -159,7 +159,7 @@ class Sums(Generic[H]):
         """Return the same of another run of the model, with other data."""
         return Sums(run, self._evaluation, self._first_dim, self._chosen, self.branches)
 
-    def _of_branch(self, branch: Branch) -> Sums[H]:
+    def _of_branch(self, branch: ModelBranch) -> Sums[H]:
         """The sums of the other discrete sites along one path."""
 
         def run(*handlers: Handler) -> object:
@@ -453,7 +453,7 @@ def marginal_likelihoods(trace: Trace, enumeration: Enumeration) -> dict[str, Te
     return found
 
 
-def _other_branch(branch: Branch, choices: Choices) -> InferenceError:
+def _other_branch(branch: ModelBranch, choices: Choices) -> InferenceError:
     def told(names: Sequence[str], sizes: Sequence[int]) -> str:
         each = (f"{name!r} ({size} values)" for name, size in zip(names, sizes))
         return ", ".join(each) or "none"

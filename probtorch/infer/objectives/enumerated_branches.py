@@ -14,7 +14,7 @@ from probtorch.effects.enumeration import DeeperPlates, Enumeration, enumerate_s
 from probtorch.effects.handlers import trace
 from probtorch.effects.primitives import factor
 from probtorch.errors import InferenceError
-from probtorch.infer.enumeration.choices import Branch, Choices, branches_of
+from probtorch.infer.enumeration.choices import Choices, ModelBranch, branches_of
 from probtorch.infer.enumeration.enumerated_check import GiveValues, check_against_one
 from probtorch.infer.enumeration.factors import compute_densities
 from probtorch.infer.enumeration.summed import leftmost_plate, marginal_density
@@ -112,7 +112,7 @@ def _is_drawn(site: Site) -> bool:
     return is_latent(site) and "variable" not in site.notes and "choice" not in site.notes
 
 
-def _check_latents(branch: Branch, drawn: set[str]) -> None:
+def _check_latents(branch: ModelBranch, drawn: set[str]) -> None:
     """Refuse a latent site that some branches have and others have not."""
     sites = {n: site for n, site in branch.trace.nodes.items() if _is_drawn(site)}
     met = set(sites)

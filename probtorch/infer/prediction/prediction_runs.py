@@ -39,7 +39,7 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError, users_stacklevel
-from probtorch.infer.enumeration.choices import Branch, Choices, branches_of
+from probtorch.infer.enumeration.choices import Choices, ModelBranch, branches_of
 from probtorch.infer.enumeration.summed import OneValue, Sums
 from probtorch.infer.model_runs import in_float64, lifted
 from probtorch.infer.names import unknown_name
@@ -258,7 +258,7 @@ class PredictionRuns:
             self.run(tracer, evaluation(wrap(q[0])), OneValue(), choices)
             return tracer.trace
 
-        branches: list[Branch] = []
+        branches: list[ModelBranch] = []
         if any(as_annotated(self.first[name]) == "sequential" for name in wanted):
             branches = [b for b in branches_of(along, "the model") if b.names]
         sums = Sums(self.run, evaluation, -1 - self.depth, branches=branches)
