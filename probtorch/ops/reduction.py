@@ -259,7 +259,7 @@ def _run_variance(
     x = floats(x)
     n = _size(x, dims)
     if type(x) is np.ndarray:
-        d = x - np.add.reduce(x, dims, dtypes.float64, None, True) / n
+        d = x - np.add.reduce(x, dims, dtypes.float64, keepdims=True) / n
         d *= d
         total = reduced(np.add, d, dims, keepdim) / (n - correction)
         if not total.ndim:

@@ -238,8 +238,8 @@ def batch_norm(
         w, b = (_laid("batch_norm", *t, channels) for t in (("weight", weight), ("bias", bias)))
         whole = batch_normalised(x, w, b, eps)
     elif weight is None and bias is None and unheard():
-        ends = np.ones(shape[1], x.array.dtype), np.zeros(shape[1], x.array.dtype)
-        whole = batch_normalised(x, *map(around, ends), eps)
+        one, zero = (around(make(shape[1], x.array.dtype)) for make in (np.ones, np.zeros))
+        whole = batch_normalised(x, one, zero, eps)
     y, centre, spread = standardise(x, dims, eps) if whole is None else whole
     with no_grad():
         if running_mean is not None:
