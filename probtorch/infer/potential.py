@@ -244,8 +244,7 @@ class ModelTarget(Target):
         self.observed = tuple(first.observation_nodes)
         self.deterministic = whole_deterministic(first, self.parts)
         evaluation = functools.partial(Evaluation, slots=self.slots, sites=False)
-        branches = self._find_branches(first)
-        leftmost = min((leftmost_plate(b.trace) for b in branches), default=leftmost_plate(first))
+        branches, leftmost = self._find_branches(first)
         self._sums = Sums(self.run, evaluation, leftmost - 1, self.sums_out, branches)
         if self.summed:
             self._check_sum()
@@ -375,19 +374,24 @@ class ModelTarget(Target):
         self.run(evaluation)
         return evaluation.total()
 
-    def _find_branches(self, first: Trace) -> list[ModelBranch]:
-        """Paths through the model, where sites are enumerated sequentially."""
+    def _find_branches(self, first: Trace) -> tuple[list[ModelBranch], int]:
+        """Paths through the model, where sites are enumerated sequentially, and the leftmost dim
+        of a plate on them.
+        """
+        leftmost = leftmost_plate(first)
         if not any(as_annotated(first[name]) == "sequential" for name in self.summed):
-            return []
+            return [], leftmost
         values = {name: first[name].value for name in self.slots}
 
         def run(choices: Choices) -> Trace:
+            nonlocal leftmost
             tracer = trace()
             self.run(tracer, GiveValues(values, first), OneValue(0, self.sums_out), choices)
+            leftmost = min(leftmost, leftmost_plate(tracer.trace))
             return tracer.trace
 
         found = branches_of(run, self.name)
-        return found if any(branch.names for branch in found) else []
+        return (found if any(branch.names for branch in found) else []), leftmost
 
     def _check_sum(self) -> None:
         """Sum the discrete sites out once; find the deterministic sites that depend on them.

@@ -1,6 +1,7 @@
 """Sites of a model that are enumerated sequentially: branches and loops on discrete values."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -176,6 +177,34 @@ def test_predictive_draws_sites_that_only_some_branches_come_to():
     # They have no value in some draws, so they are returned to nobody who does not ask.
     found = Predictive(stairs, samples, infer_discrete=True, seed=0)(y)
     assert "count" in found and not {"more_1", "more_2"} & found.keys()
+
+
+def test_target_with_branches_is_pickled():
+    target = Target.from_model(stairs, probtorch.tensor(ROWS))
+    q = probtorch.tensor([0.2], dtype=probtorch.float64)
+    again = pickle.loads(pickle.dumps(target))
+    assert float(again.logdensity(q)) == float(target.logdensity(q))
+    assert again.discrete_at(np.full((3, 1), 0.2))["more_0"].shape == (3,)
+
+
+@pytest.mark.parametrize("mask", [False, [False], True])
+def test_masked_site_adds_nothing(mask):
+    def model():
+        mu = probtorch.sample("mu", dist.Normal(0.0, 1.0))
+        if probtorch.sample("high", dist.Bernoulli(0.3), infer=ONE_BY_ONE):
+            with probtorch.handlers.mask(mask=probtorch.tensor(mask)):
+                kind = dist.Categorical(probtorch.tensor(KINDS))
+                mu = mu + 2.0 + 0.0 * probtorch.sample("kind", kind, infer=ONE_BY_ONE)
+        probtorch.sample("y", dist.Normal(mu, 1.0), obs=probtorch.tensor(1.5))
+
+    expected = logsumexp(np.log([0.7, 0.3]) + stats.norm.logpdf(1.5, [0.2, 2.2], 1.0))
+    expected += stats.norm.logpdf(0.2)
+    target = Target.from_model(model)
+    q = probtorch.tensor([0.2], dtype=probtorch.float64)
+    assert abs(float(target.logdensity(q)) - expected) < 1e-6
+    point = dist.Delta(probtorch.tensor(0.2, dtype=probtorch.float64))
+    loss = TraceEnum_ELBO().loss(model, lambda: probtorch.sample("mu", point))
+    assert abs(loss + expected) < 1e-5
 
 
 def test_number_of_values_may_not_follow_from_data():

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from probtorch.backends.registry import to_host
 from probtorch.effects.enumerable import as_annotated
 from probtorch.effects.placing import PARTICLES
 from probtorch.effects.runtime import Handler
@@ -17,7 +20,7 @@ from probtorch.effects.trace import Trace
 from probtorch.errors import InferenceError
 from probtorch.ops.movement import reshape
 
-__all__ = ["ONE_BY_ONE", "ModelBranch", "Choices", "branches_of"]
+__all__ = ["ONE_BY_ONE", "Choices", "ModelBranch", "branches_of"]
 
 # Runs of a model for one value of its density.
 MOST_BRANCHES = 1024
@@ -109,12 +112,28 @@ def rows_around(site: Site) -> Frame | None:
 
 @dataclass(frozen=True, slots=True)
 class ModelBranch:
-    """A path through a model, the sites that it gives values to, of so many, and a run along it."""
+    """A path through a model, as plain values: a target that is saved has it.
+
+    Parameters
+    ----------
+    path : tuple of int
+    values : dict of str to ndarray
+        What the sites are given that are enumerated sequentially.
+    sizes : tuple of int
+        How many values each of them has.
+    met : frozenset of str
+        All that the run along it came to.
+    """
 
     path: tuple[int, ...]
-    names: tuple[str, ...]
+    values: dict[str, np.ndarray]
     sizes: tuple[int, ...]
-    trace: Trace
+    met: frozenset[str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sites that are given a value, in the order of the run."""
+        return tuple(self.values)
 
     def handler(self) -> Choices:
         """Return what makes a run take this path."""
@@ -146,9 +165,9 @@ def branches_of(run: Callable[[Choices], Trace], name: str) -> list[ModelBranch]
     while paths:
         choices = Choices(paths.pop())
         trace = run(choices)
-        found.append(
-            ModelBranch(choices.whole(), tuple(choices.names), tuple(choices.sizes), trace)
-        )
+        given = {name: to_host(trace[name].value.array) for name in choices.names}
+        path, sizes = choices.whole(), tuple(choices.sizes)
+        found.append(ModelBranch(path, given, sizes, frozenset(trace.nodes)))
         paths.extend(choices.others())
         if choices.names:
             _check_scales(trace, choices.names[0])

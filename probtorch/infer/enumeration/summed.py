@@ -45,10 +45,12 @@ from probtorch.infer.enumeration.factors import (
 )
 from probtorch.infer.enumeration.sum_product import Axes, Eliminated, Factor
 from probtorch.infer.mapping import DrawMap
+from probtorch.ops.arithmetic import where
 from probtorch.ops.categories import categorical
 from probtorch.ops.exponential_sums import logsumexp, softmax
 from probtorch.ops.movement import expand, permute, reshape
 from probtorch.ops.pieces import stack
+from probtorch.ops.reduction import any as some
 from probtorch.ops.reduction import sum as total
 
 __all__ = [
@@ -161,15 +163,15 @@ class Sums(Generic[H]):
 
     def _of_branch(self, branch: ModelBranch) -> Sums[H]:
         """The sums of the other discrete sites along one path."""
-
-        def run(*handlers: Handler) -> object:
-            choices = branch.handler()
-            found = self._run(*handlers, choices)
-            if (tuple(choices.names), tuple(choices.sizes)) != (branch.names, branch.sizes):
-                raise _other_branch(branch, choices)
-            return found
-
+        run = functools.partial(self._run_along, branch)
         return Sums(run, self._evaluation, self._first_dim, self._chosen)
+
+    def _run_along(self, branch: ModelBranch, *handlers: Handler) -> object:
+        choices = branch.handler()
+        found = self._run(*handlers, choices)
+        if (tuple(choices.names), tuple(choices.sizes)) != (branch.names, branch.sizes):
+            raise _other_branch(branch, choices)
+        return found
 
     def log_density(self, q: TensorBase) -> TensorBase:
         """Return the log density at a point, discrete sites summed out, a 0-d float64 tensor.
@@ -268,8 +270,7 @@ class Sums(Generic[H]):
             if not len(rows):
                 continue
             found = sums.values_at(flat[rows], temperature, generator)
-            for name in branch.names:
-                value = to_host(branch.trace[name].value.array)
+            for name, value in branch.values.items():
                 found[name] = np.broadcast_to(value, (len(rows), *value.shape))
             for name, x in found.items():
                 whole = parts.setdefault(name, np.zeros((len(flat), *x.shape[1:]), x.dtype))
@@ -280,7 +281,7 @@ class Sums(Generic[H]):
         """Return whether each branch of the model comes to a site, so that it has a value in all
         rows of `values_at`; in those of other branches it has 0 there, which stands for nothing.
         """
-        return all(name in branch.trace for branch in self.branches)
+        return all(name in branch.met for branch in self.branches)
 
     def values_at(
         self, draws: np.ndarray, temperature: int, generator: Generator | None
@@ -429,7 +430,18 @@ def marginal_density(
             found = found + term.sites[0].compute_log_prob_sum()
         else:
             found = found + total(term.factor.value)
+    for site in trace.nodes.values():
+        if "choice" in site.notes and site.mask is not None and site.mask is not True:
+            found = found - _of_hidden(site)
     return cast(found, float64)
+
+
+def _of_hidden(site: Site) -> TensorBase | float:
+    """The logarithm of how many values a site has that takes one per run, where a mask hides it:
+    there the mean over its runs is taken, so that it adds nothing.
+    """
+    size = math.log(site.infer["_enum_total"])
+    return size if site.mask is False else where(some(site.mask), 0.0, size)
 
 
 def marginal_likelihoods(trace: Trace, enumeration: Enumeration) -> dict[str, TensorBase]:

@@ -14,7 +14,7 @@ from probtorch.effects.enumeration import DeeperPlates, Enumeration, enumerate_s
 from probtorch.effects.handlers import trace
 from probtorch.effects.primitives import factor
 from probtorch.errors import InferenceError
-from probtorch.infer.enumeration.choices import Choices, ModelBranch, branches_of
+from probtorch.infer.enumeration.choices import Choices, branches_of
 from probtorch.infer.enumeration.enumerated_check import GiveValues, check_against_one
 from probtorch.infer.enumeration.factors import compute_densities
 from probtorch.infer.enumeration.summed import leftmost_plate, marginal_density
@@ -60,11 +60,13 @@ def as_one_factor(
         If there are latent sites along some branches only, or subsamples.
     """
     totals: list[TensorBase] = []
+    traces: list[Trace] = []
     values = {n: site.value for n, site in first.nodes.items() if _is_drawn(site)}
 
     def along(choices: Choices) -> Trace:
         found, own = _summed_run(run, enumeration, choose, GiveValues(values, first), choices)
         totals.append(marginal_density(found, own))
+        traces.append(found)
         if check:
             path = choices.whole()
 
@@ -75,14 +77,14 @@ def as_one_factor(
                 check_against_one((found,), own, again)
         return found
 
-    branches = branches_of(along, "the model")
-    for branch in branches:
-        _check_latents(branch, set(values))
+    branches_of(along, "the model")
+    for found in traces:
+        _check_latents(found, set(values))
     total = logsumexp(stack(totals), 0)
     with trace() as made, enumerate_sites(None, enumeration, choose):
         factor(FACTOR, total)
-    for branch in branches:
-        made.nodes.update({n: s for n, s in branch.trace.nodes.items() if s.kind == "param"})
+    for found in traces:
+        made.nodes.update({n: s for n, s in found.nodes.items() if s.kind == "param"})
     return made
 
 
@@ -112,9 +114,9 @@ def _is_drawn(site: Site) -> bool:
     return is_latent(site) and "variable" not in site.notes and "choice" not in site.notes
 
 
-def _check_latents(branch: ModelBranch, drawn: set[str]) -> None:
+def _check_latents(found: Trace, drawn: set[str]) -> None:
     """Refuse a latent site that some branches have and others have not."""
-    sites = {n: site for n, site in branch.trace.nodes.items() if _is_drawn(site)}
+    sites = {n: site for n, site in found.nodes.items() if _is_drawn(site)}
     met = set(sites)
     if met == drawn:
         return
