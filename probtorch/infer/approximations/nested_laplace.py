@@ -48,6 +48,7 @@ from probtorch.infer.approximations.central_composite import (
 from probtorch.infer.approximations.gaussians import LOG_2PI
 from probtorch.infer.approximations.result import Approximation, target_of
 from probtorch.infer.approximations.second_order import Hessians
+from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import Target
 from probtorch.infer.sequential.weights import ancestors, uniforms
 from probtorch.infer.starts.path_starts import Evaluations
@@ -114,6 +115,7 @@ class Fields:
         self.target, self.many, self.few = target, many, few
         self.evaluate, self.hessians = Evaluations(target), Hessians(target)
         self.last = np.zeros(many.size)  # a mode that was found: where the next search begins
+        self.look: Callable[[], None] = lambda: None  # asked at each step; what it raises ends it
 
     def __reduce__(self) -> tuple[type[Fields], tuple[Target, np.ndarray, np.ndarray]]:
         """Copies and files have what it is made of; what is compiled is made again."""
@@ -130,6 +132,7 @@ class Fields:
         going = np.isfinite(values)
         whole = np.zeros((count, self.target.dim, self.target.dim))
         for _ in range(MOST_STEPS):
+            self.look()
             rows = np.flatnonzero(going)
             if not rows.size:
                 break
@@ -317,13 +320,17 @@ class INLA:
         what = getattr(self.model, "__name__", type(self.model).__name__)
         return f"INLA({what}, latent={list(self.latent)!r})"
 
-    def run(self, *args: object, **kwargs: object) -> INLAResult | INLACompositeResult:
+    def run(
+        self, *args: object, max_seconds: float | None = None, **kwargs: object
+    ) -> INLAResult | INLACompositeResult:
         """Find the peak of the hyperparameters, and integrate over them.
 
         Parameters
         ----------
         *args, **kwargs
             What the model is called with.
+        max_seconds : float, optional
+            Give up after this time: half of a grid is no approximation.
 
         Returns
         -------
@@ -333,16 +340,30 @@ class INLA:
         Raises
         ------
         InferenceError
-            If no hyperparameters with a mode of the field are found, or their density has no peak.
+            If no hyperparameters with a mode of the field are found, or their density has no peak;
+            or the time was up.
+        KeyboardInterrupt
+            On Ctrl-C.
         """
+        with Interrupt("INLA.run", max_seconds) as interrupt:
+            return self._found(target_of("INLA", self.model, args, kwargs), interrupt)
+
+    def _found(self, target: Target, interrupt: Interrupt) -> INLAResult | INLACompositeResult:
+        """The result for a target."""
         began = time.perf_counter()
-        target = target_of("INLA", self.model, args, kwargs)
+
+        def look() -> None:
+            if interrupt.asked:
+                raise interrupt.without("all hyperparameters")
+
         most = len(SIDES) if self.integration == "grid" else LARGEST
         inner = Fields(target, *parted("INLA", target, self.latent, most))
+        inner.look = look
         peak = self._peak(inner)
         axes = self._axes(inner, peak)
         if self.integration == "ccd" or inner.few.size > len(SIDES):
             design = composed(f"INLA of {target.name}", inner, peak, axes)
+            inner.look = lambda: None  # draws that come later have all the time
             return INLACompositeResult(
                 target, time.perf_counter() - began, True, {"cells": len(design.z)},
                 composed=design, fields=inner, many=inner.many, few=inner.few,

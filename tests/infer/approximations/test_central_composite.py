@@ -12,6 +12,7 @@ from probtorch.diagnostics.convergence import ess_mean
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import INLA, MCMC, NUTS, INLACompositeResult, INLAResult
 from probtorch.infer.approximations.central_composite import LARGEST, design
+from probtorch.infer.control import Interrupt
 
 SIZES = range(1, LARGEST + 1)
 
@@ -189,3 +190,15 @@ def test_what_cannot_be_integrated_is_refused():
 
     with pytest.raises(InferenceError, match="at the points of the design"):
         INLA(narrow, latent="x", integration="ccd", seed=0).run()
+
+
+@pytest.mark.parametrize("integration", ["grid", "ccd"])
+def test_time_that_is_up_ends_the_search_and_not_draws_after_it(integration, monkeypatch):
+    y = probtorch.tensor(Y)
+    inla = INLA(three_scales, ["level", "slope", "bend", "extra"], integration=integration, seed=0)
+    with pytest.raises(InferenceError, match=r"INLA.run[\s\S]*time for all hyperparameters"):
+        inla.run(y, max_seconds=1e-6)
+    if integration == "ccd":
+        result = inla.run(y, max_seconds=600.0)
+        monkeypatch.setattr(Interrupt, "asked", property(lambda _: True))
+        assert result.draws(50).num_draws == 50
