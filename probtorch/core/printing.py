@@ -13,6 +13,8 @@ is printed: ``print(mu)`` says what mu is and changes nothing. The reader is fou
 What cannot be found out (no source, a function in between) counts as not printed.
 """
 
+from __future__ import annotations
+
 import ast
 import builtins
 import functools
@@ -22,7 +24,7 @@ import logging
 import os
 import sys
 import warnings
-from types import FrameType
+from types import CodeType, FrameType
 
 from probtorch.errors import is_ours, is_users, user_location
 
@@ -82,7 +84,7 @@ def shown_at() -> str | None:
 
 
 @functools.lru_cache(256)
-def _is_viewer(filename):
+def _is_viewer(filename: str) -> bool:
     return filename.startswith(_VIEWERS) or any(part in filename for part in _VIEWER_PARTS)
 
 
@@ -90,7 +92,7 @@ def _is_viewer(filename):
 
 
 @functools.lru_cache(1024)
-def _path(code, instruction):
+def _path(code: CodeType, instruction: int) -> tuple[ast.AST, ...]:
     """The nodes from the one that reads to its statement; empty if they cannot be found."""
     places = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
     if places is None or None in places:
@@ -99,13 +101,13 @@ def _path(code, instruction):
 
 
 @functools.lru_cache(16)
-def _parents(filename):
+def _parents(filename: str) -> dict[tuple[int | None, ...], tuple[ast.AST, ...]]:
     """For each expression of a file, by its place, the nodes from it up to its statement."""
     try:
         tree = ast.parse("".join(linecache.getlines(filename)))
     except (SyntaxError, ValueError):
         return {}
-    found = {}
+    found: dict[tuple[int | None, ...], tuple[ast.AST, ...]] = {}
     stack: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(tree, ())]
     while stack:
         node, above = stack.pop()
@@ -120,9 +122,9 @@ def _parents(filename):
     return found
 
 
-def _only_shows(path):
+def _only_shows(path: tuple[ast.AST, ...]) -> bool:
     """Whether all between the read of a value and the call of its statement is formatting."""
-    if len(path) < 2 or not isinstance(path[-1], ast.Expr) or not isinstance(path[-2], ast.Call):
+    if len(path) < 2 or not isinstance(path[-1], ast.Expr):
         return False
     inner, *between = path[:-2] or (None,)
     if inner is not None and not (_is_formatting(inner) or _is_read(inner)):
@@ -130,7 +132,7 @@ def _only_shows(path):
     return all(map(_is_formatting, between))
 
 
-def _is_formatting(node):
+def _is_formatting(node: ast.AST) -> bool:
     """Whether an expression makes something new of its parts and keeps nothing."""
     if not isinstance(node, ast.Call):
         return isinstance(node, _EXPRESSIONS)
@@ -140,13 +142,13 @@ def _is_formatting(node):
     return isinstance(fn, ast.Name) and fn.id in _PLAIN
 
 
-def _is_read(node):
+def _is_read(node: ast.AST) -> bool:
     """Whether a call is that of a tensor's own method that gives its elements to Python."""
     fn = getattr(node, "func", None)
     return isinstance(fn, ast.Attribute) and fn.attr in _READS
 
 
-def _plain_names(path):
+def _plain_names(path: tuple[ast.AST, ...]) -> list[ast.Name]:
     """The names of builtins that calls on the way rely on."""
     calls = (node.func for node in path[:-2] if isinstance(node, ast.Call))
     return [fn for fn in calls if isinstance(fn, ast.Name)]
@@ -155,8 +157,10 @@ def _plain_names(path):
 # ------------------------------------------------------------------------------------ what it calls
 
 
-def _is_a_printer(call, frame):
-    """Whether the function of a call shows its arguments and keeps nothing of them."""
+def _is_a_printer(call: ast.AST, frame: FrameType) -> bool:
+    """Whether a node is the call of what shows its arguments and keeps nothing of them."""
+    if not isinstance(call, ast.Call):
+        return False
     if any(keyword.arg == "file" and not _is_terminal(keyword.value, frame)
            for keyword in call.keywords):  # fmt: skip
         return False
@@ -177,7 +181,7 @@ def _is_a_printer(call, frame):
 _FUNCTIONS = (warnings.warn, logging.debug, logging.info, logging.warning, logging.error)
 
 
-def _is_terminal(node, frame):
+def _is_terminal(node: ast.AST, frame: FrameType) -> bool:
     """Whether an expression is ``sys.stdout`` or ``sys.stderr``."""
     return (
         isinstance(node, ast.Attribute)
@@ -186,11 +190,11 @@ def _is_terminal(node, frame):
     )
 
 
-def _of(fn, package):
+def _of(fn: object, package: str) -> bool:
     return str(getattr(fn, "__module__", "")).partition(".")[0] == package
 
 
-def _value(node, frame):
+def _value(node: ast.AST, frame: FrameType) -> object:
     """What a name, or an attribute of one, is in a frame; None if it is neither."""
     if isinstance(node, ast.Name):
         for names in (frame.f_locals, frame.f_globals, frame.f_builtins):

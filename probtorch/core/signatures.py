@@ -16,7 +16,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
-from types import FunctionType, MappingProxyType
+from types import FunctionType, MappingProxyType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from probtorch.core.late import difflib
@@ -150,9 +150,9 @@ def explained(
     what its annotation says; otherwise it passes through, as do those of the user's functions.
     """
 
-    def decorate(fn):
+    def decorate(fn: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(fn)
-        def call(*args, **kwargs):
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return fn(*args, **kwargs)
             except TypeError as error:
@@ -163,7 +163,7 @@ def explained(
                         raise
                     raise found from error
                 known = list(inspect.signature(fn).parameters.values())
-                given = args
+                given: tuple[object, ...] = args
                 if known and known[0].name in ("self", "cls"):
                     known, given = known[1:], args[1:]
                 shown = subject or _class_of(args[0], call)
@@ -196,13 +196,13 @@ def also_called(
     The names are the attribute ``also`` of the function; type checkers do not know them.
     """
 
-    def decorate(fn):
+    def decorate(fn: Callable[P, R]) -> Callable[P, R]:
         told = explained(subject)(fn)
 
         @functools.wraps(told)
-        def call(*args, **kwargs):
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
             if not kwargs:
-                return told(*args)
+                return told(*args, **kwargs)
             for given in [name for name in kwargs if name in names]:
                 value, name = kwargs.pop(given), names[given]
                 if name is None:
@@ -328,7 +328,7 @@ def _instead(name: str, known: list[str], meant: Mapping[str, str]) -> str:
     return f"did you mean {near}=...?" if near else "leave it out, or see help()"
 
 
-def _entered(fn, traceback):
+def _entered(fn: Callable[..., object], traceback: TracebackType | None) -> bool:
     """Whether an error comes from inside a function, and not from the call itself."""
     code = getattr(fn, "__code__", None)
     while traceback is not None:
@@ -338,7 +338,7 @@ def _entered(fn, traceback):
     return False
 
 
-def _class_of(made, init):
+def _class_of(made: object, init: Callable[..., object]) -> str:
     """The class that was called, or the one that a subclass handed its arguments to."""
     for cls in type(made).__mro__:
         if vars(cls).get("__init__") is init:
@@ -353,9 +353,9 @@ def _few(names: Iterable[str]) -> str:
     return f"{', '.join(names[:SHOWN])} and {len(names) - SHOWN} more"
 
 
-def _signature(parameters):
+def _signature(parameters: Iterable[Parameter]) -> str:
     """The parameters in short: defaults are not shown, and of many only the first."""
-    marks = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
+    marks: dict[int, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
     texts, starred = [], False
     for p in parameters:
         starred = starred or p.kind is Parameter.VAR_POSITIONAL
@@ -369,7 +369,7 @@ def _signature(parameters):
     return f"{', '.join(texts[:SHOWN])}, and {len(texts) - SHOWN} more"
 
 
-def _given(args, kwargs):
+def _given(args: Sequence[object], kwargs: Mapping[str, object]) -> str:
     """What was given, in short."""
     named = ", ".join(f"{name}=..." for name in kwargs)
     count = f"{len(args)} argument{'s' * (len(args) != 1)} by position" if args else ""

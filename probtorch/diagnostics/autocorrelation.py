@@ -16,7 +16,7 @@ Read `effective_size` first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,7 +93,9 @@ class Halves:
         between = np.ptp(self.means, axis=1) > 0
         return self.within() | self._certain(self.pooled, lambda rows: between[rows])
 
-    def _certain(self, variance: np.ndarray, looked_at) -> np.ndarray:
+    def _certain(
+        self, variance: np.ndarray, looked_at: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
         """Whether a variance is one, looking at the values where it may be rounding noise."""
         found = sure(self.means, variance)
         if not found.all():
@@ -177,7 +179,7 @@ def effective_size_of_bits(halves: np.ndarray) -> np.ndarray:
 
 
 def _size(
-    series_of,
+    series_of: Callable[[np.ndarray | slice], _Bits | _Series],
     variance: np.ndarray,
     pooled: np.ndarray,
     moving: np.ndarray,
@@ -223,7 +225,7 @@ def _autocorrelation_time(
             # What the pairs so far add up to, and the least of them.
             head, lowest = np.zeros(left.size), np.full(left.size, np.inf)
         heads, lows, tail, stopped = _geyer(rho, head, lowest, stop == pairs)
-        done = stopped.any(axis=0)
+        done = np.any(stopped, axis=0)
         if done.any():
             last = stopped[:, done].argmax(axis=0), np.flatnonzero(done)
             tau[left[done]] = 2.0 * heads[last] + tail[last] - 1.0
@@ -282,13 +284,13 @@ class _Series:
     def __init__(self, deviations: np.ndarray, early: np.ndarray | None) -> None:
         self.deviations, self.early = deviations, early
 
-    def at(self, lag):
+    def at(self, lag: int) -> np.ndarray:
         """Autocovariance at one lag."""
         if self.early is not None and lag < self.early.shape[1]:
             return self.early[:, lag]
         return _autocovariance(self.deviations, lag)
 
-    def rows(self, some):
+    def rows(self, some: np.ndarray | slice) -> _Series:
         """Only some of the entries."""
         return _Series(self.deviations[some], None if self.early is None else self.early[some])
 
@@ -325,7 +327,7 @@ class _Bits:
         np.cumsum(np.matmul(means[:, None, :], of_lag)[:, 0], axis=1, out=ends[:, 1:])
         return cls(halves, words, means, ends)
 
-    def at(self, lag):
+    def at(self, lag: int) -> np.ndarray:
         count, draws = self.halves.shape[1:]
         skipped, shift = divmod(lag, 64)
         later = self.words[:, :, skipped:]
@@ -338,7 +340,7 @@ class _Bits:
         squares = np.vecdot(self.means, self.means)
         return (ones + self.ends[:, lag] - (draws + lag) * squares) / (count * draws)
 
-    def rows(self, some):
+    def rows(self, some: np.ndarray | slice) -> _Bits:
         return _Bits(self.halves[some], self.words[some], self.means[some], self.ends[some])
 
     def first(self, lags: int) -> np.ndarray:

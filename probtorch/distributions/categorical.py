@@ -372,8 +372,7 @@ class Multinomial(_Categories):
         n = float(self.total_count)
         logs = self._log_weights()
         if n <= _FEW:
-            constant = math.lgamma(n + 1.0)
-            return total(count_times(x, logs) - lgamma(x + 1.0), -1) + constant
+            return total(count_times(x, logs) - lgamma(x + 1.0), -1) + math.lgamma(n + 1.0)
         # As for a binomial; where a weight underflows, nothing cancels.
         p, rest = self._weights(), factorial_rest(x)
         lost = p < float(dtypes.finfo(p.array.dtype).tiny)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,8 +27,11 @@ from probtorch.errors import ArgumentError, DivisionByZeroError, DTypeError
 from probtorch.ops.comparisons import eq, gt, logical_and, logical_or, lt, signbit
 from probtorch.ops.families import Binary, Ternary, Unary, elementwise
 
+if TYPE_CHECKING:
+    from probtorch.ops.algebra import Number, Scalars
 
-def _flat(g):
+
+def _flat(g: TensorBase) -> TensorBase:
     """Cotangent of an operand that the result does not change with: zeros."""
     return wrap(array_module(g.array).zeros_like(g.array))
 
@@ -229,10 +234,10 @@ sign: Unary = elementwise(
 )
 
 
-def _checked(name, ufunc):
+def _checked(name: str, ufunc: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """Return `ufunc` with an error where integers are divided by 0, for which there is no value."""
 
-    def call(x, y):
+    def call(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         array = y if isinstance(x, (int, float)) else x
         if array.dtype.kind in "iub" and not array_module(array).all(y) and array.size:
             raise DivisionByZeroError(
@@ -258,7 +263,7 @@ fmod: Binary = elementwise(
 )
 
 
-def _remainder(s, x, y):
+def _remainder(s: Scalars[Number], x: Number, y: Number) -> Number:
     r = s.fmod(x, y)
     return s.where(
         (r != 0.0) & ((r < 0.0) != (y < 0.0)), r + y, s.where(r == 0.0, s.copysign(r, y), r)
@@ -278,7 +283,7 @@ remainder: Binary = elementwise(
 )
 
 
-def _floor_divide(s, x, y):
+def _floor_divide(s: Scalars[Number], x: Number, y: Number) -> Number:
     # As NumPy: from the exact remainder, so that rounding of x / y cannot cross an integer.
     r = s.fmod(x, y)
     d = (x - r) / y
@@ -313,7 +318,7 @@ _trunc_divide: Binary = elementwise(
 # ----------------------------------------------------------------------------------------- rounding
 
 
-def _of_floats(ufunc):
+def _of_floats(ufunc: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """Return `ufunc` with a copy for integers, which are round already."""
     return lambda x: ufunc(x) if x.dtype.kind == "f" else x.copy()
 
@@ -388,7 +393,7 @@ def round(input: TensorLike, *, decimals: int = 0, out: TensorBase | None = None
     return where(lt(abs(scaled), math.inf), _round(scaled) / scale, x)
 
 
-def _flip_sign(g, flipped):
+def _flip_sign(g: TensorBase, flipped: TensorBase) -> TensorBase:
     return where(flipped, -g, g)
 
 
@@ -425,7 +430,7 @@ where: Ternary = elementwise(
 )
 
 
-def _tied(g, larger, x, y):
+def _tied(g: TensorBase, larger: TensorBase, x: TensorBase, y: TensorBase) -> TensorBase:
     """Cotangent of the chosen operand; half of it at a tie."""
     return where(larger, g, where(eq(x, y), g * 0.5, 0.0))
 

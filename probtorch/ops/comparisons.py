@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from probtorch.core import dtype as dtypes
@@ -12,7 +14,9 @@ from probtorch.errors import DTypeError
 from probtorch.ops.families import Binary, Unary, elementwise
 
 
-def _comparison(name, ufunc, formula, doc, complex=False):
+def _comparison(
+    name: str, ufunc: np.ufunc, formula: Callable[..., object], doc: str, complex: bool = False
+) -> Binary:
     return elementwise(
         name,
         formula=formula,
@@ -65,17 +69,33 @@ def _has_elements(other: object) -> bool:
     return any(hasattr(other, name) for name in ("__array__", "__cuda_array_interface__"))
 
 
-def _predicate(name, ufunc, formula, doc, arity=1, domain="real"):
+def _predicate(
+    name: str, ufunc: np.ufunc, formula: Callable[..., object], doc: str, domain: str = "real"
+) -> Unary:
     return elementwise(
         name,
         formula=formula,
-        partials=(None,) * arity,
-        domain=(domain,) * arity,
+        partials=(None,),
+        domain=(domain,),
         eager=ufunc,
         reference=ufunc,
         result="bool",
         # Sign bits aside, what is asked of one real number has an answer for two.
         complex=name != "signbit",
+        doc=doc,
+    )
+
+
+def _connective(name: str, ufunc: np.ufunc, formula: Callable[..., object], doc: str) -> Binary:
+    return elementwise(
+        name,
+        formula=formula,
+        partials=(None, None),
+        domain=("boolean", "boolean"),
+        eager=ufunc,
+        reference=ufunc,
+        result="bool",
+        complex=True,
         doc=doc,
     )
 
@@ -101,28 +121,26 @@ signbit: Unary = _predicate(
 )
 
 logical_not: Unary = _predicate(
-    "logical_not", np.logical_not, lambda s, x: s.logical_not(x), "not x.", 1, "boolean"
+    "logical_not", np.logical_not, lambda s, x: s.logical_not(x), "not x.", "boolean"
 )
 
-logical_and: Binary = _predicate(
-    "logical_and", np.logical_and, lambda s, x, y: s.logical_and(x, y), "x and y.", 2, "boolean"
+logical_and: Binary = _connective(
+    "logical_and", np.logical_and, lambda s, x, y: s.logical_and(x, y), "x and y."
 )
 
-logical_or: Binary = _predicate(
-    "logical_or", np.logical_or, lambda s, x, y: s.logical_or(x, y), "x or y.", 2, "boolean"
+logical_or: Binary = _connective(
+    "logical_or", np.logical_or, lambda s, x, y: s.logical_or(x, y), "x or y."
 )
 
-logical_xor: Binary = _predicate(
+logical_xor: Binary = _connective(
     "logical_xor",
     np.logical_xor,
     lambda s, x, y: s.logical_and(s.logical_or(x, y), s.logical_not(s.logical_and(x, y))),
     "Exactly one of x and y.",
-    2,
-    "boolean",
 )
 
 
-def _bits(name, ufunc, formula, doc):
+def _bits(name: str, ufunc: np.ufunc, formula: Callable[..., object], doc: str) -> Binary:
     return elementwise(
         name,
         formula=formula,

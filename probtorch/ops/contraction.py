@@ -64,7 +64,11 @@ def _run_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _matmul_vjp(
-    g: TensorBase, out, inputs: tuple[TensorBase, TensorBase], attrs: Attrs, needs: Sequence[bool]
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, TensorBase],
+    attrs: Attrs,
+    needs: Sequence[bool],
 ) -> tuple[TensorBase | None, ...]:
     x, y = inputs
     if g.array.ndim == x.array.ndim == y.array.ndim == 2 and unwatched(g, x, y):
@@ -89,7 +93,7 @@ def _matmul_jvp(
     return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
-def _samples(rng: np.random.Generator):
+def _samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray, ...], Attrs]]:
     def a(*shape: int) -> np.ndarray:
         return rng.standard_normal(shape)
 
@@ -192,7 +196,7 @@ def _run_affine(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarr
 
 def _affine_vjp(
     g: TensorBase,
-    out,
+    out: TensorBase,
     inputs: tuple[TensorBase, TensorBase, TensorBase],
     attrs: Attrs,
     needs: Sequence[bool],
@@ -258,7 +262,7 @@ def affine(x: TensorBase, weight: TensorBase, bias: TensorBase) -> TensorBase:
     return apply(_AFFINE, (x, weight, bias))
 
 
-def _exact(name, ndims, x, y):
+def _exact(name: str, ndims: tuple[int, int], x: TensorLike, y: TensorLike) -> TensorBase:
     x, y = as_tensor(x, name), as_tensor(y, name)
     if (x.array.ndim, y.array.ndim) != ndims:
         raise ShapeError(
@@ -334,13 +338,11 @@ def outer(input: TensorLike, vec2: TensorLike, *, out: TensorBase | None = None)
     return reshape(input, (-1, 1)) * reshape(vec2, (1, -1))
 
 
-def _paired(dims, n, m):
+def _paired(dims: int | Sequence[int | Sequence[int]], n: int, m: int) -> tuple[list[int], ...]:
     """Return the dims that a product of tensors of `n` and `m` dims sums over, for each."""
     if isinstance(dims, int) and 0 <= dims <= min(n, m):
         return list(range(n - dims, n)), list(range(dims))
-    pair = () if isinstance(dims, int) else tuple(dims)
-    if len(pair) == 2 and all(isinstance(p, int) for p in pair):
-        pair = tuple((p,) for p in pair)
+    pair = [[p] if isinstance(p, int) else p for p in (() if isinstance(dims, int) else dims)]
     if len(pair) != 2 or len(pair[0]) != len(pair[1]) or (pair[0] and not (n and m)):
         raise ShapeError(
             "tensordot",

@@ -10,11 +10,13 @@ flipped. A transposed convolution is the transpose of that map, read from right 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from probtorch.core.casting import cast
 from probtorch.core.dtype import promote_types
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.contraction import matmul
 from probtorch.ops.movement import permute, reshape, slice_
@@ -32,13 +34,19 @@ __all__ = [
 ]
 
 
-def same_padding(sizes: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def same_padding(sizes: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Return the widths (left, right) per dim that keep the size, the larger one on the right."""
     total = [d * (k - 1) for k, d in zip(sizes, dilation, strict=True)]
     return tuple((t // 2, t - t // 2) for t in total)
 
 
-def _widths(op, padding, sizes, stride, dilation):
+def _widths(
+    op: str,
+    padding: SizeLike | str,
+    sizes: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[tuple[int, int], ...]:
     n = len(sizes)
     if padding == "valid":
         return ((0, 0),) * n
@@ -62,7 +70,15 @@ def _widths(op, padding, sizes, stride, dilation):
     return tuple((p, p) for p in number_per_dim(op, "padding", padding, n, least=0))
 
 
-def _operands(op, n, input, weight, bias, groups, channel_dim):
+def _operands(
+    op: str,
+    n: int,
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None,
+    groups: int,
+    channel_dim: int,
+) -> tuple[TensorBase, TensorBase, TensorBase | None, bool]:
     """Return input (batched), weight and bias in one dtype, and whether the input had a batch."""
     x, w = as_tensor(input, op), as_tensor(weight, op)
     b = None if bias is None else as_tensor(bias, op)
@@ -107,19 +123,28 @@ def _operands(op, n, input, weight, bias, groups, channel_dim):
     return cast(x, dtype), cast(w, dtype), b, batched
 
 
-def _finished(y, bias, n, batched):
+def _finished(y: TensorBase, bias: TensorBase | None, n: int, batched: bool) -> TensorBase:
     """Add the bias and take off the batch dim that was put on."""
     if bias is not None:
         y = y + reshape(bias, (-1, *[1] * n))
     return y if batched else drop_first(y)
 
 
-def _convolve(op, n, input, weight, bias, stride, padding, dilation, groups):
+def _convolve(
+    op: str,
+    n: int,
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None,
+    stride: SizeLike,
+    padding: SizeLike | str,
+    dilation: SizeLike,
+    groups: int,
+) -> TensorBase:
     x, w, bias, batched = _operands(op, n, input, weight, bias, groups, 1)
     stride = number_per_dim(op, "stride", stride, n)
     dilation = number_per_dim(op, "dilation", dilation, n)
-    out_channels, per_group, *sizes = w.array.shape
-    sizes = tuple(sizes)
+    (out_channels, per_group), sizes = w.array.shape[:2], w.array.shape[2:]
     widths = _widths(op, padding, sizes, stride, dilation)
     x = pad(x, [p for pair in reversed(widths) for p in pair])
     counts = window_counts(x.array.shape[2:], sizes, stride, dilation)
@@ -148,8 +173,17 @@ def _convolve(op, n, input, weight, bias, stride, padding, dilation, groups):
 
 
 def _convolve_transpose(
-    op, n, input, weight, bias, stride, padding, output_padding, groups, dilation
-):
+    op: str,
+    n: int,
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None,
+    stride: SizeLike,
+    padding: SizeLike,
+    output_padding: SizeLike,
+    groups: int,
+    dilation: SizeLike,
+) -> TensorBase:
     x, w, bias, batched = _operands(op, n, input, weight, bias, groups, 0)
     stride = number_per_dim(op, "stride", stride, n)
     dilation = number_per_dim(op, "dilation", dilation, n)
@@ -162,8 +196,8 @@ def _convolve_transpose(
             got=f"output_padding={extra}, stride={stride}, dilation={dilation}",
             fix="output_padding only chooses among the sizes that a stride maps to one",
         )
-    in_channels, per_group, *sizes = w.array.shape
-    sizes, counts, batch = tuple(sizes), x.array.shape[2:], x.array.shape[0]
+    (in_channels, per_group), sizes = w.array.shape[:2], w.array.shape[2:]
+    counts, batch = x.array.shape[2:], x.array.shape[0]
     spatial, k = tuple(range(2, n + 2)), math.prod(sizes)
     places = batch * math.prod(counts)
     x = reshape(permute(x, (1, 0, *spatial)), (groups, in_channels // groups, places))
@@ -249,13 +283,13 @@ _WORDS = {
 }
 
 
-def _convolution(n: int):
+def _convolution(n: int) -> Callable[..., TensorBase]:
     op = f"conv{n}d"
 
     def call(
         input: TensorBase,
         weight: TensorBase,
-        bias=None,
+        bias: TensorBase | None = None,
         stride: int = 1,
         padding: int = 0,
         dilation: int = 1,
@@ -268,7 +302,7 @@ def _convolution(n: int):
     return call
 
 
-def _transposed(n: int):
+def _transposed(n: int) -> Callable[..., TensorBase]:
     op = f"conv_transpose{n}d"
 
     def call(

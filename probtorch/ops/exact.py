@@ -10,11 +10,20 @@ Logarithm: fdlibm's series. Normal quantile: algorithm AS 241 (Wichura 1988, App
 median.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probtorch.ops.lanes import Lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from probtorch.ops.algebra import ExactScalars, Number, Scalars
+
 
 __all__ = [
     *("FAR", "FAR_SHIFT", "MIDDLE", "NEAR", "NEAR_SHIFT", "ExactArrays", "of_uniforms"),
@@ -107,14 +116,14 @@ FAR = (
 NEAR_SHIFT, FAR_SHIFT = 1.6, 5.0
 
 
-def horner(coefficients, z):
-    total = coefficients[-1]
-    for c in coefficients[-2::-1]:
+def horner(coefficients: Sequence[float | Number], z: Number) -> Number:
+    total = coefficients[-1] * z + coefficients[-2]
+    for c in coefficients[-3::-1]:
         total = total * z + c
     return total
 
 
-def log(s, x):
+def log(s: ExactScalars[Number], x: Number) -> Number:
     """log(x) of positive normal numbers, within 1 unit in the last place."""
     k, m = s.split(x)
     f = m - 1.0
@@ -125,14 +134,14 @@ def log(s, x):
     return k * _LN2_HIGH - ((half - (q * (half + tail) + k * _LN2_LOW)) - f)
 
 
-def log1p(s, x):
+def log1p(s: ExactScalars[Number], x: Number) -> Number:
     """log(1 + x) for x > -1: what rounding 1 + x loses is made good by a quotient (Kahan)."""
     u = x + 1.0
     near = u == 1.0
     return s.where(near, x, log(s, u) * (x / s.where(near, 1.0, u - 1.0)))
 
 
-def exp(s, x):
+def exp(s: ExactScalars[Number], x: Number) -> Number:
     """exp(x), within 1 unit in the last place; 0 below -746."""
     x = s.maximum(x, -746.0)
     n = s.floor(x * (1.0 / math.log(2.0)) + 0.5)
@@ -141,19 +150,19 @@ def exp(s, x):
     return horner(_EXP, r) * s.power_of_two(half) * s.power_of_two(n - half)
 
 
-def is_far(s, u):
+def is_far(s: Scalars[Number], u: Number) -> Number:
     """Whether the quantile of `u` is one of `quantile_in_the_tails`."""
     return s.abs(u - 0.5) > 0.425
 
 
-def quantile_in_the_middle(s, u):
+def quantile_in_the_middle(s: Scalars[Number], u: Number) -> Number:
     """Normal quantile of u, |u - 1/2| <= 0.425."""
     q = u - 0.5
     r = 0.180625 - q * q
     return q * (horner(MIDDLE[0], r) / horner(MIDDLE[1], r))
 
 
-def quantile_in_the_tails(s, u):
+def quantile_in_the_tails(s: ExactScalars[Number], u: Number) -> Number:
     """Normal quantile of u farther from the median; infinite at 0 and 1, nan outside."""
     above = u > 0.5
     rest = s.where(above, 1.0 - u, u)
@@ -171,12 +180,12 @@ def quantile_in_the_tails(s, u):
     return s.where(above, value, -value)
 
 
-def normal_quantile(s, u):
+def normal_quantile(s: ExactScalars[Number], u: Number) -> Number:
     """Standard normal number below which a share u of such numbers is."""
     return s.choose(is_far(s, u), quantile_in_the_tails, quantile_in_the_middle, (u,))
 
 
-def _split(x):
+def _split(x: float) -> tuple[float, float]:
     """Return k and m in [sqrt(1/2), sqrt(2)) with x = 2**k m, for a positive normal float."""
     m, k = math.frexp(x)
     return (float(k - 1), m * 2.0) if m < _SQRT_HALF else (float(k), m)
@@ -186,14 +195,14 @@ class ExactArrays(Lanes):
     """The algebra on flat float64 arrays."""
 
     @staticmethod
-    def split(x):
+    def split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return k and m in [sqrt(1/2), sqrt(2)) with x = 2**k m."""
         m, k = np.frexp(x)
         low = m < _SQRT_HALF
         return k - low.astype(np.float64), np.where(low, m * 2.0, m)
 
     @staticmethod
-    def power_of_two(n):
+    def power_of_two(n: np.ndarray) -> np.ndarray:
         """Return 2**n for whole n in the range of normal exponents."""
         return np.ldexp(1.0, n.astype(np.int64))
 
@@ -206,12 +215,18 @@ class _Floats:
     split = staticmethod(_split)
 
     @staticmethod
-    def where(condition, x, y):
+    def where(condition: bool, x: float, y: float) -> float:
         """Return one of two numbers."""
         return x if condition else y
 
     @classmethod
-    def choose(cls, condition, yes, no, operands):
+    def choose(
+        cls,
+        condition: bool,
+        yes: Callable[..., float],
+        no: Callable[..., float],
+        operands: Sequence[float],
+    ) -> float:
         """Return ``yes(s, *operands)`` or ``no(s, *operands)``."""
         return (yes if condition else no)(cls, *operands)
 
@@ -222,7 +237,7 @@ _FEW = 40
 _CHUNK = 4096
 
 
-def of_uniforms(formula, u):
+def of_uniforms(formula: Callable[..., np.ndarray | float], u: np.ndarray) -> np.ndarray:
     """Return ``formula(s, x)`` for the elements x of a flat array of numbers in (0, 1)."""
     if u.size < _FEW:
         return np.array([formula(_Floats, x) for x in u.tolist()], np.float64)

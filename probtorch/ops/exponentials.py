@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import cmath
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,18 +18,25 @@ from probtorch.ops.families import Binary, Power, Unary, elementwise
 from probtorch.ops.native_rows import native_elements
 from probtorch.ops.scalar import numpy_algebra
 
+if TYPE_CHECKING:
+    from probtorch.core.tensor_base import TensorBase
+    from probtorch.ops.algebra import Number, Scalars
+
+
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
 
 
-def _pow_base(g, x, y):
+def _pow_base(g: TensorBase, x: TensorBase | complex, y: TensorBase | complex) -> TensorBase:
     if isinstance(y, (int, float, complex)):
         return g * (pow(x, y - 1) * y) if y else g * 0.0
     zero = eq(y, 0.0)
     return where(zero, 0.0, g * (y * pow(x, where(zero, 1.0, y - 1.0))))
 
 
-def _pow_exponent(g, z, x, y):
+def _pow_exponent(
+    g: TensorBase, z: TensorBase, x: TensorBase | complex, y: TensorBase
+) -> TensorBase:
     if z.array.dtype.kind == "c":
         # At 0 the power is 0 whatever the exponent, or has no derivative at all.
         if isinstance(x, (int, float, complex)):
@@ -118,14 +126,14 @@ _LEAST_LOG = -100.0
 _LEAST = math.exp(_LEAST_LOG)
 
 
-def _cut_slope(g, x):
+def _cut_slope(g: TensorBase, x: TensorBase) -> TensorBase:
     if unseen(g, x) and x.array.shape == g.array.shape:
         cut = x.array <= _LEAST
         if cut.any():
             return wrap(np.where(cut, 0.0, g.array) / np.where(cut, x.array.dtype.type(1), x.array))
         return wrap(np.asarray(g.array / x.array))
-    cut = le(x, _LEAST)
-    return where(cut, 0.0, g) / where(cut, 1.0, x)
+    less = le(x, _LEAST)
+    return where(less, 0.0, g) / where(less, 1.0, x)
 
 
 cut_log: Unary = elementwise(
@@ -179,13 +187,13 @@ log1p: Unary = elementwise(
 )
 
 
-def _sigmoid(s, x):
+def _sigmoid(s: Scalars[Number], x: Number) -> Number:
     # exp(-|x|) never overflows; the two branches are 1 / (1 + e) and e / (1 + e).
     e = s.exp(-s.abs(x))
     return s.where(x >= 0.0, 1.0, e) / (1.0 + e)
 
 
-def _eager_sigmoid(x):
+def _eager_sigmoid(x: np.ndarray) -> np.ndarray:
     native = native_elements("sigmoid", x)
     if native is not None:
         return native(x)
@@ -213,23 +221,23 @@ sigmoid: Unary = elementwise(
 )
 
 
-def _softplus(s, x):
+def _softplus(s: Scalars[Number], x: Number) -> Number:
     # max(x, 0) + log1p(exp(-|x|)): exact to rounding at both ends, and smooth in every derivative.
     return s.maximum(x, 0.0) + s.log1p_unit(s.exp(-s.abs(x)))
 
 
-def _log_sigmoid(s, x):
+def _log_sigmoid(s: Scalars[Number], x: Number) -> Number:
     return s.minimum(x, 0.0) - s.log1p_unit(s.exp(-s.abs(x)))
 
 
-def _log1p_exp(x):
+def _log1p_exp(x: np.ndarray) -> np.ndarray:
     """log1p(exp(-|x|)) of an array, in one temporary."""
     y = np.abs(x)
     np.exp(np.negative(y, out=y), out=y)
     return np.log1p(y, out=y)
 
 
-def _eager_softplus(x):
+def _eager_softplus(x: np.ndarray) -> np.ndarray:
     native = native_elements("softplus", x)
     if native is not None:
         return native(x)
@@ -239,7 +247,7 @@ def _eager_softplus(x):
     return np.add(np.maximum(x, 0.0), y, out=y)
 
 
-def _eager_log_sigmoid(x):
+def _eager_log_sigmoid(x: np.ndarray) -> np.ndarray:
     native = native_elements("log_sigmoid", x)
     if native is not None:
         return native(x)
@@ -274,7 +282,7 @@ log_sigmoid: Unary = elementwise(
 )
 
 
-def _logaddexp(s, x, y):
+def _logaddexp(s: Scalars[Number], x: Number, y: Number) -> Number:
     m = s.maximum(x, y)
     # Equal infinities would give inf - inf; then the larger one is already the answer.
     d = s.where(x == y, 0.0, -s.abs(x - y))
@@ -294,7 +302,7 @@ logaddexp: Binary = elementwise(
 )
 
 
-def _share(g, x, y):
+def _share(g: TensorBase, x: TensorBase, y: TensorBase) -> TensorBase:
     """Weight of `x` in logaddexp(x, y): sigmoid(x - y), with equal infinities handled."""
     both = eq(x, y)
     weight = sigmoid(where(both, 0.0, x - where(both, 0.0, y)))

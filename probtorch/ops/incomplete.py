@@ -16,10 +16,19 @@ The formulas are over an algebra `s` with branches, loops and integrals: that of
 arrays, that of compiler/lang/function.py for native code. The public functions are in special/.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from probtorch.ops.lanes import gauss_rule
 from probtorch.ops.stirling import difference_of_digammas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from probtorch.ops.algebra import Branching, Number, Operand, Scalars
+
 
 __all__ = ["beta_tail", "gamma_tail"]
 
@@ -32,7 +41,7 @@ _NODES = 48
 # -------------------------------------------------------------------------------------------- gamma
 
 
-def gamma_tail(s, a, y, order=1):
+def gamma_tail(s: Branching[Number], a: Number, y: Number, order: int = 1) -> Number:
     """Return ``-(d/da)**order P(a, x) / (x p(x))`` of the gamma distribution with shape `a`.
 
     Parameters
@@ -48,10 +57,10 @@ def gamma_tail(s, a, y, order=1):
         For order 1 it is d(log x)/da at constant P: positive everywhere.
     """
 
-    def edge(s, a, y):
+    def edge(s: Branching[Number], a: Number, y: Number) -> Number:
         return s.where(s.logical_and(a > 0.0, y == math.inf), 0.0, math.nan)
 
-    def large(s, a, y):
+    def large(s: Branching[Number], a: Number, y: Number) -> Number:
         inside = s.logical_and(y > math.log(0.5), y < math.inf)
         inside = s.logical_and(a > 0.0, inside)
         return s.choose(inside, lambda s, a, y: _gamma_quadrature(s, a, y, order), edge, (a, y))
@@ -61,14 +70,14 @@ def gamma_tail(s, a, y, order=1):
     return s.choose(small, lambda s, a, y: _gamma_series(s, a, y, order), large, (a, y))
 
 
-def _gamma_series(s, a, y, order):
+def _gamma_series(s: Branching[Number], a: Number, y: Number, order: int) -> Number:
     # P = x^a / Gamma(a + 1) * B, with B = sum of (-x)^k / k! * a / (a + k); primes below are d/da.
     x = s.exp(y)
 
-    def ratio(k, a, x):
+    def ratio(k: Number, a: Number, x: Number) -> Number:
         return -x / k
 
-    def parts(term, k, a, x):
+    def parts(term: Number, k: Number, a: Number, x: Number) -> Iterator[Number]:
         below = a + k
         yield term * (a / below)
         yield term * k / (below * below)
@@ -85,13 +94,21 @@ def _gamma_series(s, a, y, order):
     return -s.exp(x) / a * inner
 
 
-def _gamma_quadrature(s, a, y, order):
+def _gamma_quadrature(s: Branching[Number], a: Number, y: Number, order: int) -> Number:
     x, mean = s.exp(y), s.digamma(a)
     sign = s.where(y < mean, -1.0, 1.0)
     length = _gamma_length(s, a, x, sign)
     spread = s.zeta(2.0, a) if order == 2 else 0.0
 
-    def integrand(s, at, a, x, sign, gap, spread):
+    def integrand(
+        s: Branching[Number],
+        at: Number,
+        a: Number,
+        x: Number,
+        sign: Number,
+        gap: Number,
+        spread: Operand[Number],
+    ) -> Number:
         u = sign * at
         weight = gap + u
         if order == 2:
@@ -102,7 +119,7 @@ def _gamma_quadrature(s, a, y, order):
     return sign * s.quadrature(gauss_rule(_NODES), integrand, 0.0, length, operands)
 
 
-def _gamma_length(s, a, x, sign):
+def _gamma_length(s: Branching[Number], a: Number, x: Number, sign: Number) -> Number:
     """Where the exponent h(t) = a u - x expm1(u), u = sign * t, has fallen to -40."""
     far = s.abs(x - a)
     # Right: expm1(t) >= t + t^2/2. Left, for t <= 1: 1 - exp(-t) <= t - t^2/3; else -h >= max((a -
@@ -113,7 +130,7 @@ def _gamma_length(s, a, x, sign):
 
     # h is concave, so each step stays on the far side of the root: stopping early only widens the
     # range a little.
-    def newton(s, _, t):
+    def newton(s: Branching[Number], _: float, t: Number) -> tuple[Number]:
         u = sign * t
         height = a * u - x * s.expm1(u) + _CUT
         slope = sign * (a - x * s.exp(u))
@@ -125,7 +142,9 @@ def _gamma_length(s, a, x, sign):
 # --------------------------------------------------------------------------------------------- beta
 
 
-def beta_tail(s, a, b, v, order=(1, 0)):
+def beta_tail(
+    s: Branching[Number], a: Number, b: Number, v: Number, order: tuple[int, int] = (1, 0)
+) -> Number:
     """Return ``-(d/da)**i (d/db)**j I_x(a, b) / (x (1 - x) p(x))`` of the beta distribution.
 
     Parameters
@@ -149,11 +168,13 @@ def beta_tail(s, a, b, v, order=(1, 0)):
     )
 
 
-def _softplus(s, v):
+def _softplus(s: Scalars[Number], v: Number) -> Number:
     return s.maximum(v, 0.0) + s.log1p(s.exp(-s.abs(v)))
 
 
-def _beta_quadrature(s, a, b, v, order):
+def _beta_quadrature(
+    s: Branching[Number], a: Number, b: Number, v: Number, order: tuple[int, int]
+) -> Number:
     i, j = order
     mean_left = -difference_of_digammas(s, a, b)
     mean_right = -difference_of_digammas(s, b, a)
@@ -169,7 +190,20 @@ def _beta_quadrature(s, a, b, v, order):
     length = _beta_length(s, rise, fall, start)
     spreads = [s.zeta(2.0, q) if i + j == 2 else 0.0 for q in (a, b, a + b)]
 
-    def integrand(s, t, v, sign, rise, fall, start, mean_left, mean_right, own_a, own_b, common):
+    def integrand(
+        s: Branching[Number],
+        t: Number,
+        v: Number,
+        sign: Number,
+        rise: Number,
+        fall: Number,
+        start: Number,
+        mean_left: Number,
+        mean_right: Number,
+        own_a: Operand[Number],
+        own_b: Operand[Number],
+        common: Operand[Number],
+    ) -> Number:
         inside = s.exp(rise * t - (rise + fall) * _softplus_step(s, start, t))
         at = v + sign * t
         left = -_softplus(s, -at) - mean_left if i else 1.0
@@ -181,14 +215,16 @@ def _beta_quadrature(s, a, b, v, order):
         one, own = (left, own_a) if i else (right, own_b)
         return inside * (one * one - own + common)
 
-    def panel(s, low, width, *operands):
+    def panel(
+        s: Branching[Number], low: Number, width: Number, *operands: Operand[Number]
+    ) -> Number:
         return s.quadrature(gauss_rule(_NODES), integrand, low, width, operands)
 
     operands = (v, sign, rise, fall, start, mean_left, mean_right, *spreads)
     return sign * s.panels(length, _cuts(start, length), panel, operands)
 
 
-def _cuts(start, length):
+def _cuts(start: Number, length: Number) -> list[Operand[Number]]:
     """Where the exponent may bend: panels end there.
 
     softplus bends at v = 0 and is straight to rounding 40 away from it; the density bends within 40
@@ -200,7 +236,7 @@ def _cuts(start, length):
     return steps + [length - t for t in steps] + bends
 
 
-def _softplus_step(s, start, t):
+def _softplus_step(s: Scalars[Number], start: Number, t: Number) -> Number:
     """softplus(start + t) - softplus(start) for t >= 0, without cancellation."""
     # With x = sigmoid(start): log(1 - x + x e^t), from whichever side keeps the argument of log1p
     # above -1/2.
@@ -215,11 +251,11 @@ def _softplus_step(s, start, t):
     )
 
 
-def _beta_length(s, rise, fall, start):
+def _beta_length(s: Branching[Number], rise: Number, fall: Number, start: Number) -> Number:
     """Where h(t) = rise t - (rise + fall) softplus_step(start, t) has fallen to -40."""
     total = rise + fall
 
-    def newton(s, _, t):
+    def newton(s: Branching[Number], _: float, t: Number) -> tuple[Number]:
         height = rise * t - total * _softplus_step(s, start, t) + _CUT
         slope = rise - total / (1.0 + s.exp(-(start + t)))
         return (s.where(s.logical_and(height < 0.0, slope < 0.0), t - height / slope, t),)

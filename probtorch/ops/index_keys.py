@@ -7,7 +7,9 @@ integer tensors first, which fixes their shape: `nonzero` says where they hold.
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import Literal, TypeAlias, TypeGuard, overload
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import Index, TensorLike
 from probtorch.errors import (
     ArgumentError,
     DTypeError,
@@ -32,10 +34,13 @@ from probtorch.ops.arithmetic import where
 from probtorch.ops.movement import reshape
 from probtorch.ops.pieces import stack
 
+# What an index consists of, once lists and arrays are tensors.
+Entry: TypeAlias = slice | EllipsisType | int | TensorBase | None
+
 __all__ = ["bad_key", "nonzero", "nonzero_static", "parse", "with_masks_of_dims"]
 
 
-def with_masks_of_dims(x, key):
+def with_masks_of_dims(x: TensorBase, key: Index) -> tuple[TensorBase, list[Entry]]:
     """Return ``(x, key)`` without truth values and masks of no dims, which select in a dim of 1."""
     entries = _entries(key)
     if not any(_is_truth(k) for k in entries):
@@ -55,20 +60,22 @@ def with_masks_of_dims(x, key):
     return reshape(x, (*shape, *have[at:])), out
 
 
-def _is_truth(k):
+def _is_truth(k: Entry) -> TypeGuard[bool | TensorBase]:
     if isinstance(k, TensorBase):
         return not k.array.ndim and k.array.dtype.kind == "b"
     return type(k) is bool
 
 
-def _dims_of(k):
+def _dims_of(k: Entry) -> int:
     """How many dims of a tensor an entry stands for."""
     if k is None or k is Ellipsis or _is_truth(k):
         return 0
     return k.array.ndim if isinstance(k, TensorBase) and k.array.dtype.kind == "b" else 1
 
 
-def parse(x, entries):
+def parse(
+    x: TensorBase, entries: Sequence[Entry]
+) -> tuple[tuple[tuple[int, int, int], ...], list[int | str], dict[int, TensorBase]]:
     """Split entries into slices, the places where dims appear or vanish, and integer tensors.
 
     Returns ``(spec, layout, index)``: a slice spec, a layout list for the basic part (source dims,
@@ -119,22 +126,25 @@ def parse(x, entries):
     return tuple(spec), layout, index
 
 
-def _entries(key):
+def _entries(key: Index) -> list[Entry]:
     """Return the entries of an index: slices, None, Ellipsis, integers, tensors, truth values."""
     return [_entry(k) for k in (key if isinstance(key, tuple) else (key,))]
 
 
-def _entry(k):
-    kind = type(k)
-    if k is None or k is Ellipsis or kind is slice or kind is int:
+def _entry(k: object) -> Entry:
+    if k is None or type(k) is slice or type(k) is int:
         return k
+    if k is Ellipsis:
+        return Ellipsis
     if isinstance(k, TensorBase):
         t = k
     elif isinstance(k, (bool, np.bool_)):
         return bool(k)
     elif isinstance(k, (list, range)):
         t = _listed(k)
-    elif isinstance(k, np.ndarray) or hasattr(k, "__cuda_array_interface__"):
+    elif isinstance(k, np.ndarray) or (
+        hasattr(k, "__cuda_array_interface__") and hasattr(k, "dtype")
+    ):
         if k.dtype.kind not in "biufc":
             raise bad_key(k)
         t = as_tensor(k, "index")
@@ -150,7 +160,7 @@ def _entry(k):
     return t
 
 
-def _listed(k):
+def _listed(k: Sequence[int]) -> TensorBase:
     """Return a list of indices as a tensor."""
     try:
         t = as_tensor(list(k), "index")
@@ -180,7 +190,7 @@ def _slice_of(k: slice, n: int) -> tuple[int, ...]:
         ) from None
 
 
-def _mask(mask: TensorBase, shape: tuple[int, ...], d: int):
+def _mask(mask: TensorBase, shape: tuple[int, ...], d: int) -> tuple[TensorBase, ...]:
     if mask.array.shape != shape[d : d + mask.array.ndim]:
         raise MaskError(
             "boolean index",

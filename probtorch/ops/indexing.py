@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Index, TensorLike
 from probtorch.errors import ArgumentError, DeviceError, ShapeError, TensorIndexError
-from probtorch.ops.index_keys import parse, with_masks_of_dims
+from probtorch.ops.index_keys import Entry, parse, with_masks_of_dims
 from probtorch.ops.movement import expand, permute, place, reshape, row, slice_
 from probtorch.ops.take_put import put, slice_put, take
 from probtorch.ops.view_places import is_there
@@ -56,7 +57,7 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
     shape = x.array.shape
     if any(s != (0, 1, n) for s, n in zip(spec, shape, strict=True)):
         x = slice_(x, spec)
-    x = reshape(x, tuple(1 if d == "new" else spec[d][2] for d in layout))
+    x = reshape(x, tuple(1 if isinstance(d, str) else spec[d][2] for d in layout))
     if not index:
         return x
     index = {layout.index(d): i for d, i in index.items()}
@@ -107,14 +108,18 @@ def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:
         value = _moved_there(value, x)
     if value._base is not None and is_there(value, x, key):
         return  # the end of x[key] += y, whose view has been written to
-    if type(key) is not int and type(key) is not slice:
-        x, key = with_masks_of_dims(x, key)
+    entries: list[Entry]
+    at: int | slice | tuple[slice | EllipsisType | int | np.ndarray | None, ...] | None = None
+    if type(key) is int or type(key) is slice:
+        entries, at = [key], key
+    else:
+        x, entries = with_masks_of_dims(x, key)
     root = root_of(x)
     taped = grad_enabled() and (
         x.requires_grad or value.requires_grad or (root is not None and root.requires_grad)
     )
-    if recorder() is not None or taped or _mixes_integers_and_tensors(key):
-        assign(x, _updated(x, key, cast(value, x.array.dtype)), "index assignment")
+    if recorder() is not None or taped or _mixes_integers_and_tensors(entries):
+        assign(x, _updated(x, entries, cast(value, x.array.dtype)), "index assignment")
         return
     if not x.array.flags.writeable:
         raise ArgumentError(
@@ -123,11 +128,11 @@ def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:
             got="a read-only array",
             fix="clone() the tensor first",
         )
-    if type(key) is list:
-        key = tuple(k.array if isinstance(k, TensorBase) else k for k in key)
+    if at is None:
+        at = tuple(k.array if isinstance(k, TensorBase) else k for k in entries)
     try:
         # NumPy takes one number for one place, not an array of one number.
-        x.array[key] = value.array if value.array.size != 1 else value.array.reshape(())
+        x.array[at] = value.array if value.array.size != 1 else value.array.reshape(())
     except (IndexError, TypeError) as e:
         raise TensorIndexError(
             "index assignment",
@@ -170,22 +175,20 @@ def _moved_there(value: TensorBase, x: TensorBase) -> TensorBase:
     return value.to(device=device_of(x.array))
 
 
-def _mixes_integers_and_tensors(key):
+def _mixes_integers_and_tensors(key: list[Entry]) -> bool:
     """Whether NumPy would place the dims of ``x[key]`` differently: integers come first here."""
-    if type(key) is not list:
-        return False
     tensors = [k for k in key if isinstance(k, TensorBase)]
     return bool(tensors) and (
         any(type(k) is int for k in key) or any(not t.array.ndim for t in tensors)
     )
 
 
-def _updated(x, key, value):
+def _updated(x: TensorBase, key: list[Entry], value: TensorBase) -> TensorBase:
     """Return a copy of `x` with `value` at `key`."""
     shape = x.array.shape
-    spec, layout, index = parse(x, key if type(key) is list else [key])
+    spec, layout, index = parse(x, key)
     if not index:
-        value = _fit(value, tuple(1 if d == "new" else spec[d][2] for d in layout))
+        value = _fit(value, tuple(1 if isinstance(d, str) else spec[d][2] for d in layout))
         if value.array.ndim:
             value = reshape(value, tuple(n for _, _, n in spec))
         return slice_put(x, value, spec)
@@ -225,7 +228,7 @@ def _fit(value: TensorBase, shape: tuple[int, ...]) -> TensorBase:
 # ------------------------------------------------------------------------------ indices in batches
 
 
-def vindex(x, key):
+def vindex(x: TensorLike, key: Index) -> TensorBase:
     """Index the rightmost dims of `x`, with all batch dims broadcast against each other.
 
     A leading ``...`` stands for the batch dims of `x`; the other entries, one per remaining dim,
@@ -282,7 +285,8 @@ def vindex(x, key):
         return x
     batch = x.array.shape[:lead]
     if not any(i.array.ndim for i in index):
-        return getitem(x, (*(slice(None),) * lead, *index))
+        places: list[slice | TensorBase] = [*[slice(None)] * lead, *index]
+        return getitem(x, tuple(places))
     rows = [wrap(np.arange(n).reshape((n,) + (1,) * (lead - 1 - d))) for d, n in enumerate(batch)]
     return take(x, tuple(range(lead + len(index))), [*rows, *index])
 
@@ -295,7 +299,7 @@ class Vindex:
     x : Tensor
     """
 
-    def __init__(self, x):
+    def __init__(self, x: TensorLike) -> None:
         self._x = x
 
     def __getitem__(self, key: tuple[TensorBase | int, slice]) -> TensorBase:

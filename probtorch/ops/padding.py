@@ -35,7 +35,7 @@ def _part(x: TensorBase, dim: int, start: int, step: int, count: int) -> TensorB
 
 
 def _constant(
-    x: TensorBase, dim: int, left: int, right: int, value: float
+    x: TensorBase, dim: int, left: int, right: int, value: float | None
 ) -> tuple[TensorBase, TensorBase]:
     def block(width: int) -> TensorBase:
         shape = list(x.array.shape)
@@ -46,14 +46,14 @@ def _constant(
 
 
 def _reflect(
-    x: TensorBase, dim: int, left: int, right: int, value
+    x: TensorBase, dim: int, left: int, right: int, value: float | None
 ) -> tuple[TensorBase, TensorBase]:
     n = x.array.shape[dim]
     return _part(x, dim, left, -1, left), _part(x, dim, n - 2, -1, right)
 
 
 def _replicate(
-    x: TensorBase, dim: int, left: int, right: int, value
+    x: TensorBase, dim: int, left: int, right: int, value: float | None
 ) -> tuple[TensorBase, TensorBase]:
     def block(width: int, at: int) -> TensorBase:
         shape = list(x.array.shape)
@@ -64,7 +64,7 @@ def _replicate(
 
 
 def _circular(
-    x: TensorBase, dim: int, left: int, right: int, value
+    x: TensorBase, dim: int, left: int, right: int, value: float | None
 ) -> tuple[TensorBase, TensorBase]:
     n = x.array.shape[dim]
     return _part(x, dim, n - left, 1, left), _part(x, dim, 0, 1, right)

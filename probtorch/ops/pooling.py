@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from probtorch.core.dispatch import unheard, unwatched, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.refusals import real_only, shown
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.typed import SizeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.accumulate import add_up
 from probtorch.ops.arithmetic import abs, relu, sign
@@ -37,10 +40,13 @@ from probtorch.ops.windows import (
     windows,
 )
 
+# How many intervals there are to be along each dim; None for as many as there are elements.
+Sizes: TypeAlias = int | Sequence[int | None] | None
+
 __all__ = ["adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "lp_pool", "max_pool"]
 
 
-def _input(op: str, n: int, input: TensorBase) -> TensorBase:
+def _input(op: str, n: int, input: TensorLike) -> TensorBase:
     x = as_tensor(input, op)
     if x.array.ndim not in (n + 1, n + 2):
         dims = {1: "L", 2: "H, W", 3: "D, H, W"}[n]
@@ -53,7 +59,14 @@ def _input(op: str, n: int, input: TensorBase) -> TensorBase:
     return x
 
 
-def _overhang(spatial, sizes, stride, padding, dilation, ceil_mode):
+def _overhang(
+    spatial: tuple[int, ...],
+    sizes: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+) -> tuple[int, ...]:
     """Return how far the last windows reach beyond the right padding, per dim (0 unless ceil)."""
     out = []
     for m, k, s, p, d in zip(spatial, sizes, stride, padding, dilation):
@@ -67,7 +80,16 @@ def _overhang(spatial, sizes, stride, padding, dilation, ceil_mode):
     return tuple(out)
 
 
-def _windowed(op, x, n, kernel_size, stride, padding, dilation, ceil_mode):
+def _windowed(
+    op: str,
+    x: TensorBase,
+    n: int,
+    kernel_size: SizeLike,
+    stride: SizeLike | None,
+    padding: SizeLike | str,
+    dilation: SizeLike,
+    ceil_mode: bool,
+) -> tuple[tuple[int, ...], ...]:
     """Return sizes, stride, padding, dilation and overhang as tuples, checked."""
     given = kernel_size, stride, padding, dilation
     # Of single numbers, as they mostly are, the answer is kept: it is a third of the time.
@@ -78,7 +100,16 @@ def _windowed(op, x, n, kernel_size, stride, padding, dilation, ceil_mode):
 _NUMBERS = frozenset((int, type(None)))
 
 
-def _checked_arguments(op, spatial, n, kernel_size, stride, padding, dilation, ceil_mode):
+def _checked_arguments(
+    op: str,
+    spatial: tuple[int, ...],
+    n: int,
+    kernel_size: SizeLike,
+    stride: SizeLike | None,
+    padding: SizeLike | str,
+    dilation: SizeLike,
+    ceil_mode: bool,
+) -> tuple[tuple[int, ...], ...]:
     sizes = number_per_dim(op, "kernel_size", kernel_size, n)
     stride = number_per_dim(op, "stride", sizes if stride in (None, ()) else stride, n)
     padding = number_per_dim(op, "padding", padding, n, least=0)
@@ -110,14 +141,50 @@ def _checked_arguments(op, spatial, n, kernel_size, stride, padding, dilation, c
 _window_arguments = functools.lru_cache(256)(_checked_arguments)
 
 
-def _bordered(x, padding, overhang, value):
+def _bordered(
+    x: TensorBase, padding: Sequence[int], overhang: Sequence[int], value: float
+) -> TensorBase:
     if not any(padding) and not any(overhang):
         return x
     widths = [(p, p + o) for p, o in zip(padding, overhang)]
     return pad(x, [w for pair in reversed(widths) for w in pair], value=value)
 
 
-def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices):
+@overload
+def max_pool(
+    op: str,
+    n: int,
+    input: TensorLike,
+    kernel_size: SizeLike,
+    stride: SizeLike | None,
+    padding: SizeLike,
+    dilation: SizeLike,
+    ceil_mode: bool,
+    return_indices: Literal[True],
+) -> tuple[TensorBase, TensorBase]: ...
+@overload
+def max_pool(
+    op: str,
+    n: int,
+    input: TensorLike,
+    kernel_size: SizeLike,
+    stride: SizeLike | None,
+    padding: SizeLike,
+    dilation: SizeLike,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> TensorBase | tuple[TensorBase, TensorBase]: ...
+def max_pool(
+    op: str,
+    n: int,
+    input: TensorLike,
+    kernel_size: SizeLike,
+    stride: SizeLike | None,
+    padding: SizeLike,
+    dilation: SizeLike,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> TensorBase | tuple[TensorBase, TensorBase]:
     """Return the largest element of each window of the last `n` dims, and where it is if asked.
 
     The border counts as -inf. Indices are flat, into the spatial dims of the input, as int64.
@@ -148,8 +215,16 @@ def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode, re
 
 
 def avg_pool(
-    op, n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-):
+    op: str,
+    n: int,
+    input: TensorLike,
+    kernel_size: SizeLike,
+    stride: SizeLike | None,
+    padding: SizeLike | str,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> TensorBase:
     """Return the mean of each window of the last `n` dims.
 
     The padding counts as zeros (or, without `count_include_pad`, not at all); what `ceil_mode`
@@ -178,7 +253,15 @@ def avg_pool(
     return total / window_sum(counted, sizes, stride, dilation)
 
 
-def lp_pool(op, n, input, norm_type, kernel_size, stride, ceil_mode):
+def lp_pool(
+    op: str,
+    n: int,
+    input: TensorLike,
+    norm_type: float,
+    kernel_size: SizeLike,
+    stride: SizeLike | None,
+    ceil_mode: bool,
+) -> TensorBase:
     """Return ``sum(x ** p) ** (1 / p)`` over each window of the last `n` dims, p = norm_type."""
     p = float(norm_type)
     if not p:
@@ -192,7 +275,7 @@ def lp_pool(op, n, input, norm_type, kernel_size, stride, ceil_mode):
     return pow(sign(mean) * relu(abs(mean)) * float(size), 1.0 / p)
 
 
-def _output_size(op, x, n, output_size):
+def _output_size(op: str, x: TensorBase, n: int, output_size: Sizes) -> tuple[int, ...]:
     if isinstance(output_size, (list, tuple)) and len(output_size) == n:
         output_size = [m if o is None else o for o, m in zip(output_size, x.array.shape[-n:])]
     counts = number_per_dim(op, "output_size", output_size, n)
@@ -211,7 +294,7 @@ def _output_size(op, x, n, output_size):
 _FEW = 4096
 
 
-def adaptive_avg_pool(op, n, input, output_size):
+def adaptive_avg_pool(op: str, n: int, input: TensorLike, output_size: Sizes) -> TensorBase:
     """Return means over as many intervals per dim as `output_size` says."""
     x = _input(op, n, input)
     counts = _output_size(op, x, n, output_size)
@@ -270,7 +353,17 @@ def _parted(x: TensorBase, counts: tuple[int, ...]) -> tuple[tuple[int, ...], tu
     return tuple(shape), tuple(dims)
 
 
-def adaptive_max_pool(op, n, input, output_size, return_indices):
+@overload
+def adaptive_max_pool(
+    op: str, n: int, input: TensorLike, output_size: Sizes, return_indices: Literal[True]
+) -> tuple[TensorBase, TensorBase]: ...
+@overload
+def adaptive_max_pool(
+    op: str, n: int, input: TensorLike, output_size: Sizes, return_indices: bool
+) -> TensorBase | tuple[TensorBase, TensorBase]: ...
+def adaptive_max_pool(
+    op: str, n: int, input: TensorLike, output_size: Sizes, return_indices: bool
+) -> TensorBase | tuple[TensorBase, TensorBase]:
     """Return largest elements over as many intervals per dim as `output_size` says."""
     x = _input(op, n, input)
     spatial = x.array.shape[-n:]

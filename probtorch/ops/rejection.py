@@ -17,7 +17,10 @@ Gamma: Marsaglia and Tsang (2000). Von Mises: Best and Fisher (1979). Polya-gamm
 alternating series, as in [polson2013]_. Counts are in ops/rejected_counts.py.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +33,12 @@ from probtorch.core.philox import (
 from probtorch.ops.exact import ExactArrays, exp, log, normal_quantile
 from probtorch.ops.quick import Quick, RejectionSampler
 from probtorch.ops.rejected_counts import BINOMIAL, POISSON, PROGENY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from probtorch.ops.algebra import Drawing, ExactScalars, Number, Scalars
+
 
 __all__ = ["SAMPLERS", "STREAM_KEY", "Streams", "draw"]
 
@@ -47,16 +56,18 @@ _CHUNK = 4096
 _GAMMA_BLOCK = 1
 
 
-def _marsaglia_tsang_scales(s, a):
+def _marsaglia_tsang_scales(s: Scalars[Number], a: Number) -> tuple[Number, Number]:
     d = a - 1.0 / 3.0
     return d, 1.0 / s.sqrt(d * 9.0)
 
 
-def _marsaglia_tsang(s, a):
+def _marsaglia_tsang(s: Drawing[Number], a: Number) -> tuple[Number, Number]:
     """Return d and v, with d v^3 a draw from Gamma(a, 1), for a >= 1."""
     d, c = _marsaglia_tsang_scales(s, a)
 
-    def attempt(s, i, _, d, c):
+    def attempt(
+        s: Drawing[Number], i: Number, _: Number, d: Number, c: Number
+    ) -> tuple[Number, tuple[Number, Number]]:
         u, w = s.uniforms(i)
         quick, v, square = _marsaglia_tsang_proposal(s, u, normal_quantile(s, w), c)
         return s.either(quick, _marsaglia_tsang_test, (u, v, square, d)), (i + 1, v)
@@ -64,65 +75,73 @@ def _marsaglia_tsang(s, a):
     return d, s.until(attempt, (s.counting(a) + _GAMMA_BLOCK, d), (d, c))[1]
 
 
-def _marsaglia_tsang_proposal(s, u, x, c):
+def _marsaglia_tsang_proposal(
+    s: Scalars[Number], u: Number, x: Number, c: Number
+) -> tuple[Number, Number, Number]:
     """Return whether a proposal needs no further test; v; and the square of the normal number."""
     v = c * x + 1.0
     square = x * x
     return s.logical_and(v > 0.0, u < 1.0 - square * square * 0.0331), v, square
 
 
-def _marsaglia_tsang_test(s, u, v, square, d):
+def _marsaglia_tsang_test(
+    s: ExactScalars[Number], u: Number, v: Number, square: Number, d: Number
+) -> Number:
     positive = v > 0.0
     log_v = log(s, s.where(positive, v, 1.0))
     bound = square * 0.5 + d * (1.0 - v * v * v + log_v * 3.0)
     return s.logical_and(positive, log(s, u) < bound)
 
 
-def _log_gamma_from(s, d, v):
+def _log_gamma_from(s: ExactScalars[Number], d: Number, v: Number) -> Number:
     return log(s, d) + log(s, v) * 3.0
 
 
-def _gamma_from(s, d, v):
+def _gamma_from(s: ExactScalars[Number], d: Number, v: Number) -> Number:
     return d * (v * v * v)
 
 
-def _log_gamma_of_large(s, a):
+def _log_gamma_of_large(s: Drawing[Number], a: Number) -> Number:
     return _log_gamma_from(s, *_marsaglia_tsang(s, a))
 
 
-def _log_gamma_of_small(s, a):
+def _log_gamma_of_small(s: Drawing[Number], a: Number) -> Number:
     return _boosted(s, _log_gamma_of_large(s, a + 1.0), s.uniforms(s.counting(a))[0], a)
 
 
-def _boosted(s, log_gamma, u, a):
+def _boosted(s: ExactScalars[Number], log_gamma: Number, u: Number, a: Number) -> Number:
     # G(a) = G(a + 1) U^(1/a) in distribution; in log space the power cannot underflow.
     return log_gamma + log(s, u) / a
 
 
-def log_gamma(s, a):
+def log_gamma(s: Drawing[Number], a: Number) -> Number:
     """Logarithm of a draw from Gamma(a, 1)."""
     return s.choose(a < 1.0, _log_gamma_of_small, _log_gamma_of_large, (a,))
 
 
-def gamma(s, a):
+def gamma(s: Drawing[Number], a: Number) -> Number:
     """Draw from Gamma(a, 1); 0 where it underflows."""
 
-    def large(s, a):
+    def large(s: Drawing[Number], a: Number) -> Number:
         return _gamma_from(s, *_marsaglia_tsang(s, a))
 
     return s.choose(a < 1.0, lambda s, a: exp(s, _log_gamma_of_small(s, a)), large, (a,))
 
 
-def _large_gamma(finish):
+def _large_gamma(finish: Callable[..., Number]) -> Quick:
     """Return the quick formulas of gamma draws that ``finish(s, d, v)`` makes, for a >= 1."""
 
-    def some(s, pairs, a):
+    def some(
+        s: ExactScalars[Number], pairs: Sequence[tuple[Number, Number]], a: Number
+    ) -> tuple[Number, Number]:
         ((u, x),) = pairs
         d, c = _marsaglia_tsang_scales(s, a)
         sure, v, _ = _marsaglia_tsang_proposal(s, u, x, c)
         return sure, finish(s, d, s.where(sure, v, 1.0))
 
-    def more(s, pairs, a):
+    def more(
+        s: ExactScalars[Number], pairs: Sequence[tuple[Number, Number]], a: Number
+    ) -> tuple[Number, Number]:
         ((u, x),) = pairs
         d, c = _marsaglia_tsang_scales(s, a)
         sure, v, square = _marsaglia_tsang_proposal(s, u, x, c)
@@ -132,11 +151,15 @@ def _large_gamma(finish):
     return Quick((some, more), lambda s, a: a >= 1.0, (_GAMMA_BLOCK,), normal=True)
 
 
-def _small_gamma(finish):
+def _small_gamma(finish: Callable[..., Number]) -> Quick:
     """The same for a < 1, where ``finish(s, log_draw)`` makes them."""
 
-    def boosted(formula):
-        def quick(s, pairs, a):
+    def boosted(
+        formula: Callable[..., tuple[Number, Number]],
+    ) -> Callable[..., tuple[Number, Number]]:
+        def quick(
+            s: ExactScalars[Number], pairs: Sequence[tuple[Number, Number]], a: Number
+        ) -> tuple[Number, Number]:
             sure, larger = formula(s, pairs[1:], a + 1.0)
             return sure, finish(s, _boosted(s, larger, pairs[0][0], a))
 
@@ -153,16 +176,16 @@ def _small_gamma(finish):
 _STRAIGHT = 1e12
 
 
-def von_mises(s, k):
+def von_mises(s: Drawing[Number], k: Number) -> Number:
     """Draw tan(angle / 2) from the von Mises distribution around 0 with concentration k."""
     return s.choose(k < _STRAIGHT, _von_mises_by_rejection, _von_mises_by_normal, (k,))
 
 
-def _von_mises_by_normal(s, k):
+def _von_mises_by_normal(s: Drawing[Number], k: Number) -> Number:
     return normal_quantile(s, s.uniforms(s.counting(k))[0]) * 0.5 / s.sqrt(k)
 
 
-def _von_mises_by_rejection(s, k):
+def _von_mises_by_rejection(s: Drawing[Number], k: Number) -> Number:
     # The proposal is a wrapped Cauchy draw: a tangent times that of a uniform angle, which is the
     # quotient of the coordinates of a point in the unit disc.
     wide = s.maximum(k, 1e-5)
@@ -173,7 +196,9 @@ def _von_mises_by_rejection(s, k):
     rho = s.where(k < 1e-5, k * 0.5, rho)
     shape = (1.0 - rho) / (rho + 1.0)
 
-    def attempt(s, i, _, k, rho, shape):
+    def attempt(
+        s: Drawing[Number], i: Number, _: Number, k: Number, rho: Number, shape: Number
+    ) -> tuple[Number, tuple[Number, Number]]:
         x, y = (u * 2.0 - 1.0 for u in s.uniforms(2 * i))
         u, _ = s.uniforms(2 * i + 1)
         inside = x * x + y * y <= 1.0
@@ -195,7 +220,7 @@ def _von_mises_by_rejection(s, k):
 _CUT, _BEYOND = 0.64, 0.10564977366685525
 
 
-def polya_gamma(s, n, z, share):
+def polya_gamma(s: Drawing[Number], n: Number, z: Number, share: Number) -> Number:
     """Draw 4 times the sum of n Polya-gamma numbers of shape 1 and tilt 2 z, for z >= 0.
 
     `share` is the part of proposals that lie beyond 0.64, which come from an exponential
@@ -203,7 +228,16 @@ def polya_gamma(s, n, z, share):
     a proposal.
     """
 
-    def attempt(s, i, made, side, sum_, n, z, share):
+    def attempt(
+        s: Drawing[Number],
+        i: Number,
+        made: Number,
+        side: Number,
+        sum_: Number,
+        n: Number,
+        z: Number,
+        share: Number,
+    ) -> tuple[Number, tuple[Number, Number, Number, Number]]:
         choice, accept = s.uniforms(2 * i)
         u, v = s.uniforms(2 * i + 1)
         side = s.where(side == 0.0, s.where(choice < share, side + 2.0, side + 1.0), side)
@@ -225,7 +259,7 @@ def polya_gamma(s, n, z, share):
     return s.where(n > 0.0, sum_, 0.0)
 
 
-def _below_cut(s, u, v, z):
+def _below_cut(s: ExactScalars[Number], u: Number, v: Number, z: Number) -> tuple[Number, Number]:
     """Return a proposal from the inverse Gaussian of mean 1 / z below the cut, and if it is one."""
     flat = z * _CUT < 1.0
     # From the Levy distribution, cut off, thinned by exp(-z^2 x / 2) > 0.45.
@@ -241,13 +275,13 @@ def _below_cut(s, u, v, z):
     return s.where(flat, levy, root), s.where(flat, thinned, root <= _CUT)
 
 
-def _counted(s, n, z, share):
+def _counted(s: Scalars[Number], n: Number, z: Number, share: Number) -> Number:
     """Whether the parameters of Polya-gamma draws are allowed."""
     whole = s.logical_and(s.floor(n) == n, s.logical_and(n >= 0.0, n < 2.0**53))
     return s.logical_and(whole, s.logical_and(z >= 0.0, z < math.inf))
 
 
-def _positive(s, x):
+def _positive(s: Scalars[Number], x: Number) -> Number:
     return s.logical_and(x > 0.0, x < math.inf)
 
 
@@ -277,26 +311,28 @@ class Streams(ExactArrays):
         One per element.
     """
 
-    def __init__(self, seed, streams):
+    def __init__(self, seed: int, streams: np.ndarray) -> None:
         self.seed = seed
         self.streams = streams
 
-    def part(self, index):
+    def part(self, index: np.ndarray) -> Streams:
         """Return the algebra of some of the elements."""
         return Streams(self.seed, self.streams[index])
 
     @staticmethod
-    def counting(like):
+    def counting(like: np.ndarray) -> np.ndarray:
         """Return the number of the first attempt for each element."""
         return np.zeros(np.shape(like), np.int64)
 
-    def uniforms(self, n):
+    def uniforms(self, n: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
         """Return each element's n-th pair of uniform numbers."""
         first, second = philox_pairs(self.seed ^ STREAM_KEY, self.streams, n)
         return bits_to_uniform(first), bits_to_uniform(second)
 
 
-def draw(name, seed, stream, counters, *parameters):
+def draw(
+    name: str, seed: int, stream: int, counters: np.ndarray | int, *parameters: np.ndarray
+) -> np.ndarray:
     """Return float64 draws, one per element of the parameters.
 
     Parameters

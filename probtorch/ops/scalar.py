@@ -8,12 +8,17 @@ here makes the name available to all of them.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from probtorch.backends.registry import array_module, device_of, special, to_device, to_host
 from probtorch.core.philox import bits_to_uniform, philox_bits
+
+# Formulas are given numbers beside arrays.
+_Given = TypeVar("_Given", np.ndarray, float)
 
 __all__ = ["INTRINSICS", "Intrinsic", "NumpyAlgebra", "numpy_algebra"]
 
@@ -122,7 +127,9 @@ class NumpyAlgebra:
     """The algebra for arrays: intrinsics as NumPy or SciPy ufuncs, and structural operations."""
 
     @staticmethod
-    def where(condition, x, y):
+    def where(
+        condition: np.ndarray | bool, x: np.ndarray | float, y: np.ndarray | float
+    ) -> np.ndarray:
         """Choose elementwise, in the dtype of the array branch when the other is a number."""
         return np.where(condition, x, y)
 
@@ -151,7 +158,7 @@ class NumpyAlgebra:
         return to_device(bits_to_uniform(to_host(bits)), device_of(bits))
 
     @staticmethod
-    def wide(x):
+    def wide(x: _Given) -> _Given:
         """Return `x` in double precision; the result of a formula is rounded to its own dtype."""
         return x if isinstance(x, (int, float)) else x.astype(np.float64, copy=False)
 
@@ -159,7 +166,7 @@ class NumpyAlgebra:
         """What is found at first use is no change (see compiler/guards/entering.py)."""
         return []
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Callable[..., np.ndarray]:
         row = INTRINSICS.get(name)
         if row is None:
             raise AttributeError(
@@ -178,13 +185,13 @@ numpy_algebra = NumpyAlgebra()
 
 
 @functools.cache
-def _of_scipy(name: str):
+def _of_scipy(name: str) -> Callable[..., np.ndarray]:
     import scipy.special
 
     return getattr(scipy.special, name)
 
 
-def special_function(name: str):
+def special_function(name: str) -> Callable[..., np.ndarray]:
     """Return a function that calls `scipy.special.NAME` (imported then) or CuPy's twin."""
 
     def call(*arrays: np.ndarray) -> np.ndarray:

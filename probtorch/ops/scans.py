@@ -9,7 +9,7 @@ linear, is in reduction.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,7 +83,7 @@ def _backward(a: TensorBase, b: TensorBase, dim: int) -> TensorBase:
     return flip(apply(_RECURRENCE, (flip(step, dim), flip(b, dim)), {"dim": dim}), dim)
 
 
-def _dim_and_tensor(name, x, dim) -> tuple[TensorBase, int]:
+def _dim_and_tensor(name: str, x: TensorLike, dim: int) -> tuple[TensorBase, int]:
     x = as_tensor(x, name)
     return x, normalize_dim(dim, x.array.ndim, name)
 
@@ -115,7 +115,12 @@ def _recurrence_vjp(
     return h * _delayed(out, dim, 0.0) if needs[0] else None, h
 
 
-def _recurrence_jvp(tangents, out, inputs, attrs: Attrs):
+def _recurrence_jvp(
+    tangents: tuple[TensorBase | None, ...],
+    out: TensorBase,
+    inputs: tuple[TensorBase, TensorBase],
+    attrs: Attrs,
+) -> TensorBase:
     dim = attrs["dim"]
     push = None if tangents[0] is None else tangents[0] * _delayed(out, dim, 0.0)
     if tangents[1] is not None:
@@ -123,7 +128,7 @@ def _recurrence_jvp(tangents, out, inputs, attrs: Attrs):
     return apply(_RECURRENCE, (inputs[0], push), attrs)
 
 
-def _recurrence_reference(a, b, dim):
+def _recurrence_reference(a: np.ndarray, b: np.ndarray, dim: int) -> np.ndarray:
     a, b = np.moveaxis(a, dim, -1), np.moveaxis(b, dim, -1)
     n = b.shape[-1]
     terms = [
@@ -201,7 +206,9 @@ def _cumprod_vjp(
     return (_backward(inputs[0], g, dim) * _delayed(out, dim, 1.0),)
 
 
-def _cumprod_jvp(tangents, out, inputs, attrs: Attrs):
+def _cumprod_jvp(
+    tangents: tuple[TensorBase, ...], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
+) -> TensorBase:
     dim = attrs["dim"]
     push = tangents[0] * _delayed(out, dim, 1.0)
     return apply(_RECURRENCE, (inputs[0], push), {"dim": dim})
@@ -281,7 +288,9 @@ def _logcumsumexp_vjp(
     return (_backward(carried, g, dim) * _share(inputs[0], out),)
 
 
-def _logcumsumexp_jvp(tangents, out, inputs, attrs: Attrs):
+def _logcumsumexp_jvp(
+    tangents: tuple[TensorBase, ...], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
+) -> TensorBase:
     dim = attrs["dim"]
     carried = _share(_delayed(out, dim, -math.inf), out)
     return apply(_RECURRENCE, (carried, tangents[0] * _share(inputs[0], out)), {"dim": dim})
@@ -319,7 +328,7 @@ def logcumsumexp(input: TensorLike, dim: int, *, out: TensorBase | None = None) 
 # --------------------------------------------------------------------------------- running extremes
 
 
-def _run_extreme_index(name: str):
+def _run_extreme_index(name: str) -> Callable[[np.ndarray, int], np.ndarray]:
     def run(x: np.ndarray, dim: int) -> np.ndarray:
         xp = namespace(x)
         best = getattr(xp, name).accumulate(x, axis=dim)
@@ -330,8 +339,10 @@ def _run_extreme_index(name: str):
     return run
 
 
-def _extreme_index_reference(pick):
-    def reference(x, dim):
+def _extreme_index_reference(
+    pick: Callable[[np.ndarray], np.ndarray],
+) -> Callable[[np.ndarray, int], np.ndarray]:
+    def reference(x: np.ndarray, dim: int) -> np.ndarray:
         moved = np.moveaxis(x, dim, -1)
         out = np.zeros(moved.shape, np.int64)
         for at in np.ndindex(moved.shape):
@@ -342,7 +353,7 @@ def _extreme_index_reference(pick):
     return reference
 
 
-def _extreme_index(name: str, ufunc: str, pick) -> Op:
+def _extreme_index(name: str, ufunc: str, pick: Callable[[np.ndarray], np.ndarray]) -> Op:
     return structured(
         name,
         "scan",
@@ -362,7 +373,7 @@ _CUMMAX = _extreme_index("cummax_index", "maximum", max)
 _CUMMIN = _extreme_index("cummin_index", "minimum", min)
 
 
-def _running(name, op, x, dim):
+def _running(name: str, op: Op, x: TensorLike, dim: int) -> ValuesIndices:
     x, dim = _dim_and_tensor(name, x, dim)
     if x.array.ndim == 0:
         x = reshape(x, (1,))
@@ -438,7 +449,7 @@ def diff(
     return input
 
 
-def _panels(y, x, dx, dim):
+def _panels(y: TensorLike, x: TensorLike | None, dx: float, dim: int) -> tuple[TensorBase, int]:
     """Areas between neighbours, and the dim."""
     y, dim = _dim_and_tensor("trapezoid", y, dim)
     if not y.array.ndim:

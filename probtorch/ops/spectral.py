@@ -134,7 +134,12 @@ def without_phase(op: str, turned: TensorBase, others: TensorBase | None = None)
         )
 
 
-def _eigh_jvp(tangents, out, inputs, attrs: Attrs):
+def _eigh_jvp(
+    tangents: tuple[TensorBase, ...],
+    out: tuple[TensorBase, ...],
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+) -> tuple[TensorBase, ...]:
     values, vectors = out
     inner = matmul(matmul(mh(vectors), from_lower(tangents[0])), vectors)
     return real(diagonal(inner, 0, -2, -1)), matmul(
@@ -142,7 +147,7 @@ def _eigh_jvp(tangents, out, inputs, attrs: Attrs):
     )
 
 
-def _eigh_reference(a):
+def _eigh_reference(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues and vectors by Jacobi rotations, ordered and signed as LAPACK has them."""
     a = np.tril(a) + np.swapaxes(np.tril(a, -1), -1, -2)
     n, given = a.shape[-1], np.linalg.eigh(a)[1]
@@ -289,7 +294,12 @@ def _svd_vjp(
     return (conj(total if outside is None else total + outside),)
 
 
-def _svd_jvp(tangents, out, inputs, attrs: Attrs):
+def _svd_jvp(
+    tangents: tuple[TensorBase, ...],
+    out: tuple[TensorBase, ...],
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+) -> tuple[TensorBase, ...]:
     u, s, vh = out
     ut, v = mh(u), mh(vh)
     t = tangents[0]
@@ -308,7 +318,7 @@ def _svd_jvp(tangents, out, inputs, attrs: Attrs):
     return tu, real(diagonal(inner, 0, -2, -1)), mh(tv)
 
 
-def _svd_reference(a):
+def _svd_reference(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Thin SVD from the eigenvectors of the smaller Gram matrix, signs as LAPACK has them."""
     given = np.linalg.svd(a, full_matrices=False)[0]
     wide = a.shape[-2] < a.shape[-1]

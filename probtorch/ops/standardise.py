@@ -28,12 +28,15 @@ from probtorch.ops.native_rows import alike, as_rows, native_rows
 from probtorch.ops.reduction import centred, mean
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Callable, Sequence
+
+    from probtorch.core.op import Attrs
+
 
 __all__ = ["layer_norm_rows", "standardise"]
 
 
-def _run_standardise(x, dims, eps):
+def _run_standardise(x: np.ndarray, dims: tuple[int, ...], eps: float) -> tuple[np.ndarray, ...]:
     x = floats(x)
     if x.dtype == float16:
         return tuple(a.astype(x.dtype) for a in _run_standardise(x.astype(float32), dims, eps))
@@ -50,7 +53,9 @@ def _run_standardise(x, dims, eps):
     return xp.divide(d, xp.sqrt(spread + eps), out=d if d.ndim else None), centre, spread
 
 
-def _by_rows(native, x, dims, eps):
+def _by_rows(
+    native: Callable[..., tuple[np.ndarray, ...]], x: np.ndarray, dims: tuple[int, ...], eps: float
+) -> tuple[np.ndarray, ...]:
     if len(dims) == 1:
         return native(x, eps)
     kept = *x.shape[: x.ndim - len(dims)], *[1] * len(dims)
@@ -58,9 +63,21 @@ def _by_rows(native, x, dims, eps):
     return y.reshape(x.shape), centre.reshape(kept), spread.reshape(kept)
 
 
-def _standardise_vjp(g, out, inputs, attrs, needs):
+def _standardise_vjp(
+    g: tuple[TensorBase | None, ...],
+    out: tuple[TensorBase, ...],
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase | None, ...]:
     (gy, gm, gv), (y, _, spread), dims = g, out, attrs["dims"]
-    if gm is None and gv is None and unseen(gy, y, spread) and gy.array.dtype != float16:
+    if (
+        gy is not None
+        and gm is None
+        and gv is None
+        and unseen(gy, y, spread)
+        and gy.array.dtype != float16
+    ):
         return (_slope(gy.array, y.array, spread.array, dims, attrs["eps"]),)
     r, out_x = rsqrt(spread + attrs["eps"]), None
     if gy is not None:
@@ -75,7 +92,9 @@ def _standardise_vjp(g, out, inputs, attrs, needs):
     return (out_x,)
 
 
-def _slope(g, y, spread, dims, eps):
+def _slope(
+    g: np.ndarray, y: np.ndarray, spread: np.ndarray, dims: tuple[int, ...], eps: float
+) -> TensorBase:
     """Gradient in x of the standardised y alone, whose gradient is g, in few passes."""
     native = native_rows("standardise_slope", y, dims, several=True)
     if native is not None and alike(g, y):
@@ -92,7 +111,12 @@ def _slope(g, y, spread, dims, eps):
     return wrap(slope)
 
 
-def _standardise_jvp(tangents, out, inputs, attrs):
+def _standardise_jvp(
+    tangents: tuple[TensorBase, ...],
+    out: tuple[TensorBase, ...],
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+) -> tuple[TensorBase, ...]:
     (t,), (y, _, spread), dims = tangents, out, attrs["dims"]
     r = rsqrt(spread + attrs["eps"])
     moved = mean(t, dims, True)
@@ -110,7 +134,9 @@ def _decomposed_standardise(
     return d * rsqrt(spread + eps), centre, spread
 
 
-def _reference(x, dims, eps):
+def _reference(
+    x: np.ndarray, dims: tuple[int, ...], eps: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     n = max(math.prod(x.shape[d] for d in dims), 1)
     centre = x.sum(axis=dims, keepdims=True) / n
     spread = ((x - centre) ** 2).sum(axis=dims, keepdims=True) / n
@@ -154,14 +180,20 @@ def standardise(
 # ------------------------------------------------------------------------------ scaled and shifted
 
 
-def _run_layer_norm(x, weight, bias, eps):
+def _run_layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
     native = native_rows("layer_norm", x, (x.ndim - 1,))
     if native is not None and weight.flags.c_contiguous and bias.flags.c_contiguous:
         return native(x, weight, bias, eps)
     return _run_standardise(x, (x.ndim - 1,), eps)[0] * floats(weight) + floats(bias)
 
 
-def _layer_norm_vjp(g, out, inputs, attrs, needs):
+def _layer_norm_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase | None, ...]:
     (x, weight, bias), eps = inputs, attrs["eps"]
     dims = (x.array.ndim - 1,)
     if unseen(g, x, weight) and weight.array.ndim == 1 and alike(g.array, x.array):
@@ -185,7 +217,12 @@ def _layer_norm_vjp(g, out, inputs, attrs, needs):
     )
 
 
-def _layer_norm_jvp(tangents, out, inputs, attrs):
+def _layer_norm_jvp(
+    tangents: tuple[TensorBase | None, ...],
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+) -> TensorBase:
     (tx, tw, tb), (x, weight, _), dims = tangents, inputs, (inputs[0].array.ndim - 1,)
     stats = standardise(x, dims, attrs["eps"])
     parts = [tb] if tb is not None else []
@@ -196,7 +233,9 @@ def _layer_norm_jvp(tangents, out, inputs, attrs):
     return expand(functools.reduce(operator.add, parts), out.array.shape)
 
 
-def _decomposed_layer_norm(x, weight, bias, eps):
+def _decomposed_layer_norm(
+    x: TensorBase, weight: TensorBase, bias: TensorBase, eps: float
+) -> TensorBase:
     return _decomposed_standardise(x, (x.array.ndim - 1,), eps)[0] * weight + bias
 
 

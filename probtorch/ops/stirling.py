@@ -11,7 +11,16 @@ log, log1p and sqrt, so loops over them are vectorised.
 The coefficients are B_2k / (2k (2k - 1)) and -B_2k / (2k), DLMF 5.11.1 and 5.11.2.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from probtorch.ops.algebra import Number, Scalars
+
 
 __all__ = [
     "BIG",
@@ -36,36 +45,39 @@ _LGAMMA = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 1
 _DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760, -1 / 12, 3617 / 8160)
 
 
-def _series(coefficients, z):
+def _series(coefficients: Sequence[float], z: Number) -> Number:
     """Value of the polynomial with these coefficients, lowest first."""
-    total = coefficients[-1]
-    for c in coefficients[-2::-1]:
+    total = coefficients[-1] * z + coefficients[-2]
+    for c in coefficients[-3::-1]:
         total = total * z + c
     return total
 
 
-def lgamma_rest(x):
+def lgamma_rest(x: Number) -> Number:
     """lgamma(x) less its Stirling formula, for x >= BIG."""
     r = 1.0 / x
     return r * _series(_LGAMMA, r * r)
 
 
-def digamma_rest(x):
+def digamma_rest(x: Number) -> Number:
     """digamma(x) - log(x) + 1 / (2 x), for x >= BIG."""
     r = 1.0 / x
     return r * r * _series(_DIGAMMA, r * r)
 
 
-def _divided(coefficients, p, q):
+def _divided(coefficients: Sequence[float], p: Number, q: Number) -> Number:
     """Divided difference (f(q) - f(p)) / (q - p) of a polynomial, without the quotient."""
-    value, slope = coefficients[-1], 0.0
-    for c in coefficients[-2::-1]:
+    slope = 0.0 * q + coefficients[-1]
+    value = coefficients[-1] * p + coefficients[-2]
+    for c in coefficients[-3::-1]:
         slope = slope * q + value
         value = value * p + c
     return slope
 
 
-def _difference_of_rests(coefficients, u, v, d):
+def _difference_of_rests(
+    coefficients: Sequence[float], u: Number, v: Number, d: Number
+) -> tuple[Number, Number]:
     """Differences from u to v = u + d of r f(r^2) and of r^2 f(r^2), where r is the reciprocal."""
     p, q = 1.0 / u, 1.0 / v
     change = -d * p * q
@@ -74,7 +86,7 @@ def _difference_of_rests(coefficients, u, v, d):
     return change * (value + p * (p + q) * tangent), change * (p + q) * (value + p * p * tangent)
 
 
-def difference_of_digammas(s, x, step):
+def difference_of_digammas(s: Scalars[Number], x: Number, step: Number) -> Number:
     """digamma(x + step) - digamma(x), accurate also where both are close."""
     y = x + step
     big = s.minimum(x, y) >= BIG
@@ -93,7 +105,13 @@ NEAR = 0.04
 _ATANH = tuple(1 / (2 * i + 3) for i in range(4))
 
 
-def deviance(s, k, m, log_ratio=None, difference=None):
+def deviance(
+    s: Scalars[Number],
+    k: Number,
+    m: Number,
+    log_ratio: Callable[[Number], Number] | None = None,
+    difference: Number | None = None,
+) -> Number:
     """K log m - m less what it is at m = k: minus half the deviance of a count k where m is usual.
 
     For k < 1 the subtracted number is that of k = 1, namely -1, so that any k > -1 will do, and 0
@@ -117,7 +135,7 @@ def deviance(s, k, m, log_ratio=None, difference=None):
 _HALF = 2.0**26
 
 
-def excess(s, n, p, k):
+def excess(s: Scalars[Number], n: Number, p: Number, k: Number) -> Number:
     """N p - k for a count n up to 2^53, a probability p and a count k, to rounding of n p - k.
 
     Both factors are split into multiples of powers of two, so that the products that cancel against
@@ -128,7 +146,7 @@ def excess(s, n, p, k):
     return ((n_high * p_high - k) + n_low * p_high) + n * p_low
 
 
-def log_of_ratio(s, m, k):
+def log_of_ratio(s: Scalars[Number], m: Number, k: Number) -> Number:
     """log(m / k), and log m for k < 1; 0 where both are 0. The derivative of `deviance` in k."""
     none = s.logical_and(k == 0.0, m == 0.0)
     return s.log(s.where(none, 1.0, m * (1.0 / s.maximum(k, 1.0))))
@@ -138,14 +156,14 @@ def log_of_ratio(s, m, k):
 _LOW = 8.0
 
 
-def _rising(a):
+def _rising(a: Number) -> tuple[Number, Number]:
     """A (a + 1) ... (a + 7), and its logarithmic derivative."""
     t = a * (a + 7.0)
     product = t * (t + 6.0) * (t + 10.0) * (t + 12.0)
     return product, (a + a + 7.0) * (((4.0 * t + 84.0) * t + 504.0) * t + 720.0) / product
 
 
-def lgamma_less_power(s, a, k, half):
+def lgamma_less_power(s: Scalars[Number], a: Number, k: Number, half: float) -> Number:
     """lgamma(a) - (k log c - c), where k is a or a - 1 and c = k, from 1 on if it is a - 1.
 
     `half` is -1/2 if k = a and 1/2 if k = a - 1. What is left is half of log(2 pi k), or less.
@@ -164,7 +182,7 @@ def lgamma_less_power(s, a, k, half):
     return power + scale + (shift + HALF_LOG_2PI) + lgamma_rest(z)
 
 
-def digamma_less_log(s, a, k, half):
+def digamma_less_log(s: Scalars[Number], a: Number, k: Number, half: float) -> Number:
     """Derivative of `lgamma_less_power`: digamma(a) - log(c)."""
     c = k if half < 0.0 else s.maximum(k, 1.0)
     low = k < _LOW
@@ -175,14 +193,14 @@ def digamma_less_log(s, a, k, half):
     return s.log(s.where(low, z / c, 1.0)) + (tail - s.where(low, slope, 0.0))
 
 
-def _raised(s, a):
+def _raised(s: Scalars[Number], a: Number) -> tuple[Number, Number, Number, Number]:
     low = a < _LOW
     product, slope = _rising(s.where(low, a, 1.0))
     up = s.where(low, 8.0, 0.0)
     return up, a + up, s.where(low, product, 1.0), s.where(low, slope, 0.0)
 
 
-def lgamma_step(s, x, step):
+def lgamma_step(s: Scalars[Number], x: Number, step: Number) -> Number:
     """lgamma(x + step) - lgamma(x), accurate also where both are huge."""
     y = x + step
     up_x, u, below, _ = _raised(s, x)
@@ -194,7 +212,7 @@ def lgamma_step(s, x, step):
     return far + rest + s.log(s.abs(below / above))
 
 
-def digamma_step(s, x, step):
+def digamma_step(s: Scalars[Number], x: Number, step: Number) -> Number:
     """digamma(x + step) - digamma(x), accurate also where both are close."""
     y = x + step
     up_x, u, _, below = _raised(s, x)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from probtorch.backends.registry import device_of
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import apply, around, wrap
 from probtorch.core.dtype import int64
+from probtorch.core.op import Op
 from probtorch.core.shape import ALL_DIMS, broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType
@@ -80,7 +81,13 @@ def untake(
     return apply(_UNTAKE, (g, *near(g, index)), {"dims": dims, "shape": shape})
 
 
-def put(x, value, dims, index, accumulate):
+def put(
+    x: TensorBase,
+    value: TensorBase,
+    dims: tuple[int, ...],
+    index: list[TensorBase],
+    accumulate: bool,
+) -> TensorBase:
     """Return a copy of `x` with `value` written or added at integer tensors, one for each dim."""
     if not value.array.ndim:
         (value,) = near(x, [value], None)
@@ -114,8 +121,8 @@ def _nothing(g: TensorBase) -> TensorBase:
     return zero
 
 
-def _key(ndim, dims, index):
-    key = [slice(None)] * ndim
+def _key(ndim: int, dims: tuple[int, ...], index: Sequence[np.ndarray]) -> tuple[Any, ...]:
+    key: list[slice | np.ndarray] = [slice(None)] * ndim
     for d, i in zip(dims, index, strict=True):
         key[d] = i
     return tuple(key)
@@ -208,7 +215,11 @@ def _run_untake(
 
 
 def _take_vjp(
-    g: TensorBase, out, inputs: tuple[TensorBase, TensorBase], attrs: Attrs, needs: Sequence[bool]
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, TensorBase],
+    attrs: Attrs,
+    needs: Sequence[bool],
 ) -> tuple[TensorBase, None]:
     x, *index = inputs
     gx = apply(_UNTAKE, (g, *index), {"dims": attrs["dims"], "shape": x.array.shape})
@@ -216,19 +227,28 @@ def _take_vjp(
 
 
 def _untake_vjp(
-    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
 ) -> tuple[TensorBase | None, ...]:
     return (apply(_TAKE, (g, *inputs[1:]), {"dims": attrs["dims"]}), *[None] * (len(inputs) - 1))
 
 
-def _first_only(op):
-    def jvp(tangents, out, inputs, attrs: Attrs):
+def _first_only(op: Callable[[], Op]) -> Callable[..., TensorBase]:
+    def jvp(
+        tangents: tuple[TensorBase, ...],
+        out: TensorBase,
+        inputs: tuple[TensorBase, ...],
+        attrs: Attrs,
+    ) -> TensorBase:
         return apply(op(), (tangents[0], *inputs[1:]), attrs)
 
     return jvp
 
 
-def _take_samples(rng: np.random.Generator):
+def _take_samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray, ...], Attrs]]:
     x = rng.standard_normal((4, 3, 5))
     i, j = np.array([[0, 3, 3], [1, -1, 0]]), np.array([2, 0, 2])
     return [
@@ -239,12 +259,14 @@ def _take_samples(rng: np.random.Generator):
     ]
 
 
-def _untake_samples(rng: np.random.Generator):
+def _untake_samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray, ...], Attrs]]:
     i = np.array([0, 3, 3])
     return [((rng.standard_normal((3, 2)), i), {"dims": (0,), "shape": (4, 2)})]
 
 
-def _untake_reference(g, *index, dims, shape):
+def _untake_reference(
+    g: np.ndarray, *index: np.ndarray, dims: tuple[int, ...], shape: tuple[int, ...]
+) -> np.ndarray:
     out = np.zeros(shape, g.dtype)
     places = np.arange(out.size).reshape(shape)[_key(len(shape), dims, index)]
     for place, part in zip(places.flat, g.flat, strict=True):
@@ -336,7 +358,11 @@ def _run_put(
 
 
 def _put_vjp(
-    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
 ) -> tuple[TensorBase | None, ...]:
     _, v, *index = inputs
     dims = attrs["dims"]
@@ -345,7 +371,12 @@ def _put_vjp(
     return (gx if needs[0] else None, gv if needs[1] else None, *[None] * len(index))
 
 
-def _put_jvp(tangents, out, inputs, attrs: Attrs):
+def _put_jvp(
+    tangents: tuple[TensorBase | None, ...],
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+) -> TensorBase:
     x, v, *index = inputs
     tx = x * 0.0 if tangents[0] is None else tangents[0]
     tv = v * 0.0 if tangents[1] is None else tangents[1]
@@ -364,7 +395,9 @@ def _put_samples(
     ]
 
 
-def _put_reference(x, v, *index, dims, accumulate):
+def _put_reference(
+    x: np.ndarray, v: np.ndarray, *index: np.ndarray, dims: tuple[int, ...], accumulate: bool
+) -> np.ndarray:
     out = x.copy()
     places = np.arange(x.size).reshape(x.shape)[_key(x.ndim, dims, index)]
     for place, part in zip(places.flat, np.broadcast_to(v, places.shape).flat, strict=True):
@@ -392,20 +425,31 @@ def _run_slice_put(x: np.ndarray, v: np.ndarray, spec: tuple[tuple[int, ...], ..
     return out
 
 
-def _slice_put_vjp(g, out, inputs, attrs, needs):
+def _slice_put_vjp(
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
+) -> tuple[TensorBase | None, ...]:
     _, v = inputs
     gx = apply(_SLICE_PUT, (g, _nothing(g)), attrs) if needs[0] else None
     return gx, unbroadcast(slice_(g, attrs["spec"]), v.array.shape) if needs[1] else None
 
 
-def _slice_put_jvp(tangents, out, inputs, attrs):
+def _slice_put_jvp(
+    tangents: tuple[TensorBase | None, ...],
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+) -> TensorBase:
     x, v = inputs
     tx = x * 0.0 if tangents[0] is None else tangents[0]
     tv = v * 0.0 if tangents[1] is None else tangents[1]
     return apply(_SLICE_PUT, (tx, tv), attrs)
 
 
-def _slice_put_samples(rng: np.random.Generator):
+def _slice_put_samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray, ...], Attrs]]:
     x = rng.standard_normal((4, 3))
     return [
         ((x, rng.standard_normal((2, 3))), {"spec": ((3, -2, 2), (0, 1, 3))}),

@@ -5,11 +5,18 @@ Read arithmetic.py first.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from probtorch.ops.arithmetic import rsqrt, where
 from probtorch.ops.comparisons import eq
 from probtorch.ops.families import Binary, Unary, elementwise
+
+if TYPE_CHECKING:
+    from probtorch.core.tensor_base import TensorBase
+    from probtorch.ops.algebra import Number, Scalars
+
 
 sin: Unary = elementwise(
     "sin",
@@ -142,7 +149,7 @@ asinh: Unary = elementwise(
 )
 
 
-def _acosh_slope(x):
+def _acosh_slope(x: TensorBase) -> TensorBase:
     # Of complex numbers the root of the product is not the product of the roots.
     if x.array.dtype.kind == "c":
         return rsqrt(x - 1.0) * rsqrt(x + 1.0)
@@ -176,7 +183,7 @@ atanh: Unary = elementwise(
 )
 
 
-def _over_radius(g, x, y):
+def _over_radius(g: TensorBase, x: TensorBase, y: TensorBase) -> TensorBase:
     """G / (x^2 + y^2), and 0 at the origin."""
     r = x * x + y * y
     origin = eq(r, 0.0)
@@ -199,7 +206,7 @@ atan2: Binary = elementwise(
 )
 
 
-def _length(s, x, y):
+def _length(s: Scalars[Number], x: Number, y: Number) -> Number:
     long, short = s.maximum(s.abs(x), s.abs(y)), s.minimum(s.abs(x), s.abs(y))
     share = s.where(long == 0.0, 0.0, short / long)
     infinite = s.logical_or(s.isinf(x), s.isinf(y))

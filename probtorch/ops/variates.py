@@ -14,7 +14,7 @@ Read ops/rejection.py and ops/sampling.py first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -37,7 +37,7 @@ from probtorch.ops.comparisons import eq
 from probtorch.ops.demands import check_allowed, probabilities
 from probtorch.ops.exponentials import exp, log
 from probtorch.ops.families import structured
-from probtorch.ops.lanes import Lanes, gauss_rule, on_chunks
+from probtorch.ops.lanes import gauss_rule, on_chunks
 from probtorch.ops.movement import expand
 from probtorch.ops.random_numbers import element_counters, is_plain, reserved
 from probtorch.ops.rejection import draw
@@ -45,7 +45,8 @@ from probtorch.ops.special import gamma_log_implicit, log_ndtr, ndtr
 from probtorch.ops.trigonometry import atan
 
 if TYPE_CHECKING:
-    from probtorch.core.op import Attrs
+    from probtorch.core.op import Attrs, Op
+    from probtorch.ops.algebra import Branching, Number
 
 __all__ = [
     "binomial",
@@ -58,8 +59,18 @@ __all__ = [
 ]
 
 
-def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
-    """Declare an op of parameters, seed, stream and counters; `parameters` give its test inputs."""
+def _sampler(
+    name: str,
+    sampler: str,
+    *parameters: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray],
+    doc: str,
+    slope: Callable[[TensorBase, TensorBase], TensorBase] | None = None,
+) -> Op:
+    """Declare an op of parameters, seed, stream and counters; `parameters` give its test inputs.
+
+    With ``slope(input, y)``, the derivative of a draw in its first input, it carries gradients.
+    """
+    vjp, jvp = (None, None) if slope is None else _implicit(slope)
 
     def run(first: np.ndarray, *others: np.ndarray) -> np.ndarray:
         *given, seed, stream, counters = first, *others
@@ -67,7 +78,7 @@ def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
         draws = draw(sampler, int(seed), int(stream), to_host(counters), *map(to_host, given))
         return to_device(draws.astype(like.dtype, copy=False), device_of(like))
 
-    def samples(rng: np.random.Generator):
+    def samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray, ...], Attrs]]:
         counters = np.arange(7, 19).reshape(3, 4)
         arrays = [make(rng, (3, 4)) for make in parameters]
         return [((*arrays, np.array(3), np.array(5), counters), {})]
@@ -86,7 +97,9 @@ def _sampler(name, sampler, *parameters, doc, vjp=None, jvp=None):
     )
 
 
-def _implicit(slope):
+def _implicit(
+    slope: Callable[[TensorBase, TensorBase], TensorBase],
+) -> tuple[Callable[..., Sequence[TensorBase | None]], Callable[..., TensorBase]]:
     """Return vjp and jvp of draws whose derivative in their first input is ``slope(input, y)``."""
 
     def vjp(
@@ -99,14 +112,14 @@ def _implicit(slope):
         return (g * slope(inputs[0], y), None, None, None)
 
     def jvp(
-        tangents: list[TensorBase | None], y: TensorBase, inputs: list[TensorBase], attrs: Attrs
+        tangents: list[TensorBase], y: TensorBase, inputs: list[TensorBase], attrs: Attrs
     ) -> TensorBase:
         return tangents[0] * slope(inputs[0], y)
 
-    return {"vjp": vjp, "jvp": jvp}
+    return vjp, jvp
 
 
-def _drawn(op, parameters, generator):
+def _drawn(op: Op, parameters: tuple[TensorBase, ...], generator: Generator | None) -> TensorBase:
     """Apply a sampler to parameters of one shape."""
     like = parameters[-1].array
     if is_plain(*parameters) and all(device_of(p.array) == "cpu" for p in parameters):
@@ -133,23 +146,23 @@ _STANDARD_LOG_GAMMA = _sampler(
     "standard_log_gamma",
     "log_gamma",
     _shapes,
-    **_implicit(gamma_log_implicit),
+    slope=gamma_log_implicit,
     doc="Logarithms of draws from the gamma distribution with a given shape and unit rate.",
 )
 _STANDARD_GAMMA = _sampler(
     "standard_gamma",
     "gamma",
     _shapes,
-    **_implicit(_gamma_slope),
+    slope=_gamma_slope,
     doc="Draws from the gamma distribution with a given shape and unit rate.",
 )
 
 
-def _is_positive(x):
+def _is_positive(x: np.ndarray) -> np.ndarray:
     return (x > 0.0) & (x < math.inf)
 
 
-def _draw_gamma(op, concentration, generator):
+def _draw_gamma(op: Op, concentration: TensorLike, generator: Generator | None) -> TensorBase:
     a = to_float(as_tensor(concentration, op.name))
     check_allowed(
         op.name, to_host(a.array), _is_positive, "a finite concentration > 0",
@@ -316,7 +329,7 @@ def progeny(
 # ---------------------------------------------------------------------------------------- von Mises
 
 
-def angle_slope(s, k, x):
+def angle_slope(s: Branching[Number], k: Number, x: Number) -> Number:
     """Derivative of a von Mises angle in k, over an algebra as in ops/incomplete.py.
 
     It is the integral from 0 to x of (A - cos t) exp(k (cos t - cos x)) dt, where A is the mean
@@ -333,8 +346,8 @@ def angle_slope(s, k, x):
     shortfall = 1.0 - s.i1e(k) / s.i0e(k)
 
     def integrand(
-        s: Lanes, t: np.ndarray, k: np.ndarray, turn: np.ndarray, shortfall: np.ndarray
-    ) -> np.ndarray:
+        s: Branching[Number], t: Number, k: Number, turn: Number, shortfall: Number
+    ) -> Number:
         half = s.sin(t * 0.5)
         part = half * half
         return (part * 2.0 - shortfall) * s.exp(k * 2.0 * (turn - part))
@@ -351,7 +364,7 @@ def _run_angle_slope(concentration: np.ndarray, x: np.ndarray) -> np.ndarray:
     return to_device(slope.astype(dtype, copy=False), device)
 
 
-def _once(*_) -> NoReturn:
+def _once(*_: object) -> NoReturn:
     raise NotDifferentiableError(
         "von_mises",
         expected="at most one derivative of a draw",
@@ -360,7 +373,7 @@ def _once(*_) -> NoReturn:
     )
 
 
-def _angle_slope_reference(k, x):
+def _angle_slope_reference(k: np.ndarray, x: np.ndarray) -> np.ndarray:
     from scipy.integrate import quad
     from scipy.special import i0e as bessel0
     from scipy.special import i1e as bessel1
@@ -408,7 +421,7 @@ _VON_MISES = _sampler(
     "von_mises_draw",
     "von_mises",
     lambda rng, size: rng.uniform(0.2, 9.0, size),
-    **_implicit(_tangent_slope),
+    slope=_tangent_slope,
     doc="Tangents of half the angles of von Mises draws around 0.",
 )
 

@@ -7,7 +7,7 @@ need its place there: the spec of a slice, or positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,24 +22,26 @@ from probtorch.errors import AutogradError
 from probtorch.ops.movement import reshape, slice_, unslice
 from probtorch.ops.take_put import put, slice_put, take, untake
 
+# The spec of a slice of the base, or positions in it flattened; and the shape of the view.
+Place: TypeAlias = tuple[tuple[tuple[int, int, int], ...] | np.ndarray, tuple[int, ...]]
+
 __all__ = ["is_there", "place_in", "read_place", "written"]
 
 
-def place_in(view, base, op):
+def place_in(view: np.ndarray, base: np.ndarray, op: str) -> Place:
     """Return where the elements of the array `view` lie in `base`, whose memory it shares.
 
     Returns
     -------
-    spec : tuple or None
-        Of the slice of `base` with the same elements, if there is one.
-    at : ndarray or None
-        Else the positions in the flattened `base`, in the shape of the view.
+    at : tuple or ndarray
+        The spec of the slice of `base` with the same elements, if there is one; else the positions
+        in the flattened `base`, in the shape of the view.
     shape : tuple
         That of the view.
     """
     spec = _spec(view, base)
     if spec is not None:
-        return spec, None, view.shape
+        return spec, view.shape
     unit, order = base.itemsize, np.arange(base.size)
     offset = _address(view) - _address(base)
     at = _offsets(view.shape, view.strides) + offset
@@ -56,10 +58,10 @@ def place_in(view, base, op):
             f"{base.dtype}, shape {base.shape} and strides {base.strides}",
             fix="assign through the base, base[index] = value, or clone() the view first",
         )
-    return None, order[found], view.shape
+    return order[found], view.shape
 
 
-def _spec(view, base):
+def _spec(view: np.ndarray, base: np.ndarray) -> tuple[tuple[int, int, int], ...] | None:
     """Return the spec of the slice of `base` that has the elements of `view`, None without one."""
     if not view.size or not base.flags.c_contiguous or view.dtype != base.dtype:
         return None
@@ -86,7 +88,7 @@ def _spec(view, base):
     return None if have or offset else tuple(spec)
 
 
-def _address(array):
+def _address(array: np.ndarray) -> int:
     if isinstance(array, np.ndarray):
         return array.__array_interface__["data"][0]
     return array.data.ptr
@@ -99,30 +101,28 @@ def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(out, shape)
 
 
-def read_place(
-    base: TensorBase, place: tuple[tuple[tuple[int, ...], ...], None, tuple[int, ...]]
-) -> TensorBase:
+def read_place(base: TensorBase, place: Place) -> TensorBase:
     """Return the elements of `base` at a place; see `place_in`."""
-    spec, at, shape = place
-    if spec is None:
+    at, shape = place
+    if isinstance(at, np.ndarray):
         return take(reshape(base, -1), (0,), [wrap(at)])
-    if any(s != (0, 1, n) for s, n in zip(spec, base.array.shape, strict=True)):
-        base = slice_(base, spec)
+    if any(s != (0, 1, n) for s, n in zip(at, base.array.shape, strict=True)):
+        base = slice_(base, at)
     return reshape(base, shape)
 
 
 def written(
     base: TensorBase,
     value: TensorBase,
-    place: tuple[tuple[tuple[int, ...], ...], None, tuple[int, ...]],
+    place: Place,
 ) -> TensorBase:
     """Return a copy of `base` with `value` at a place."""
-    spec, at, _ = place
-    if spec is None:
+    at, _ = place
+    if isinstance(at, np.ndarray):
         flat = put(reshape(base, -1), value, (0,), [wrap(at)], False)
         return reshape(flat, base.array.shape)
-    value = reshape(value, tuple(n for _, _, n in spec))
-    return slice_put(base, value, spec)
+    value = reshape(value, tuple(n for _, _, n in at))
+    return slice_put(base, value, at)
 
 
 def _write_through_view(
@@ -142,13 +142,17 @@ def _view_node(view: TensorBase, base: TensorBase) -> TapeNode:
 
 
 def _read_vjp(
-    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
 ) -> tuple[TensorBase, ...]:
-    spec, at, _ = attrs["place"]
+    at, _ = attrs["place"]
     shape = inputs[0].array.shape
-    if spec is not None:
-        return (unslice(reshape(g, tuple(n for _, _, n in spec)), spec, shape),)
-    return (reshape(untake(g, (0,), [wrap(at)], (inputs[0].array.size,)), shape),)
+    if isinstance(at, np.ndarray):
+        return (reshape(untake(g, (0,), [wrap(at)], (inputs[0].array.size,)), shape),)
+    return (unslice(reshape(g, tuple(n for _, _, n in at)), at, shape),)
 
 
 # Never run: a view is there already. Its nodes say where its elements lie in its root by now.

@@ -14,7 +14,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,12 +64,14 @@ def window_counts(
     )
 
 
-def _places(sizes: tuple[int, ...]):
+def _places(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Yield every place of a window, in row-major order."""
     return itertools.product(*(range(k) for k in sizes))
 
 
-def _key(at, counts, stride, dilation):
+def _key(
+    at: tuple[int, ...], counts: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[EllipsisType | slice, ...]:
     """Return the index that reads place `at` of every window."""
     starts = [i * d for i, d in zip(at, dilation, strict=True)]
     return (
@@ -77,7 +81,12 @@ def _key(at, counts, stride, dilation):
 
 
 @functools.lru_cache(256)
-def _keys(sizes, counts, stride, dilation):
+def _keys(
+    sizes: tuple[int, ...],
+    counts: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[tuple[EllipsisType | slice, ...], ...]:
     """Return that index for every place of a window."""
     return tuple(_key(at, counts, stride, dilation) for at in _places(sizes))
 
@@ -118,7 +127,9 @@ def _decomposed_windows(
     return reshape(out, (*sizes, *shape[:-n], *counts))
 
 
-def _windows_reference(x, sizes, stride, dilation):
+def _windows_reference(
+    x: np.ndarray, sizes: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> np.ndarray:
     n = len(sizes)
     axes = tuple(range(x.ndim - n, x.ndim))
     spans = tuple(d * (k - 1) + 1 for k, d in zip(sizes, dilation))
@@ -129,7 +140,7 @@ def _windows_reference(x, sizes, stride, dilation):
     return np.moveaxis(seen, range(x.ndim, x.ndim + n), range(n))
 
 
-def _window_samples(rng: np.random.Generator):
+def _window_samples(rng: np.random.Generator) -> list[tuple[tuple[np.ndarray, ...], Attrs]]:
     return [
         (
             (rng.standard_normal((2, 7, 6)),),
@@ -186,19 +197,31 @@ def _run_overlap_add(
     return out
 
 
-def _decomposed_overlap_add(x, spatial, sizes, stride, dilation):
+def _decomposed_overlap_add(
+    x: TensorBase,
+    spatial: tuple[int, ...],
+    sizes: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> TensorBase:
     n, shape = len(sizes), x.array.shape
     target = (*shape[n:-n], *spatial)
-    total = None
-    for at in _places(sizes):
+
+    def term(at: tuple[int, ...]) -> TensorBase:
         one = tuple((i, 1, 1) for i in at) + tuple((0, 1, m) for m in shape[n:])
         piece = reshape(slice_(x, one), shape[n:])
-        term = unslice(piece, _spec(target, at, shape[-n:], stride, dilation), target)
-        total = term if total is None else total + term
-    return total
+        return unslice(piece, _spec(target, at, shape[-n:], stride, dilation), target)
+
+    return functools.reduce(operator.add, map(term, _places(sizes)))
 
 
-def _overlap_add_reference(x, spatial, sizes, stride, dilation):
+def _overlap_add_reference(
+    x: np.ndarray,
+    spatial: tuple[int, ...],
+    sizes: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> np.ndarray:
     n = len(sizes)
     out = np.zeros((*x.shape[n:-n], *spatial), x.dtype)
     for index in np.ndindex(*sizes, *x.shape[-n:]):
@@ -247,7 +270,7 @@ def overlap_add(
 # --------------------------------------------------------------------------------------- reductions
 
 
-def _reduce(combine):
+def _reduce(combine: np.ufunc) -> Callable[..., np.ndarray]:
     def run(
         x: np.ndarray, sizes: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
     ) -> np.ndarray:
@@ -350,7 +373,9 @@ def _window_max_vjp(
     return (overlap_add(g * _hits(x, out, **attrs), spatial, **attrs),)
 
 
-def _window_max_jvp(tangents, out, inputs, attrs: Attrs):
+def _window_max_jvp(
+    tangents: tuple[TensorBase, ...], out: TensorBase, inputs: tuple[TensorBase, ...], attrs: Attrs
+) -> TensorBase:
     shares = _hits(inputs[0], out, **attrs)
     return sum(shares * windows(tangents[0], **attrs), tuple(range(len(attrs["sizes"]))))
 
@@ -377,7 +402,9 @@ _WINDOW_MAX = structured(
 )
 
 
-def window_max(x, sizes, stride, dilation):
+def window_max(
+    x: TensorBase, sizes: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> TensorBase:
     """Return the largest elements of the windows of the last dims of `x`, shape (..., *counts)."""
     return apply(_WINDOW_MAX, (x,), {"sizes": sizes, "stride": stride, "dilation": dilation})
 

@@ -124,7 +124,9 @@ class _Rest:
     """
 
     def __init__(self):
-        self._asked, self._before, self._set = [], (), None
+        self._asked = []
+        self._before: tuple[int, ...] = ()
+        self._set: tuple[int, ...] | None = None
         self._lock = threading.Lock()
 
     def begin(self, objects):

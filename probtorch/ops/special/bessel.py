@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +13,15 @@ from probtorch.ops.families import Binary, Unary, elementwise
 from probtorch.ops.special.declaration import quiet, scipy_value
 from probtorch.ops.trigonometry import cos, sin
 
+if TYPE_CHECKING:
+    from probtorch.core.tensor_base import TensorBase
+    from probtorch.ops.algebra import Number, Scalars
+
+
 __all__ = ["i0", "i0e", "i1", "i1e", "iv", "ive", "log_i0e", "mean_cosine_loss", "sinc"]
 
 
-def _sinc(s, x):
+def _sinc(s: Scalars[Number], x: Number) -> Number:
     z = s.where(x == 0.0, 1.0, x * math.pi)
     return s.where(x == 0.0, 1.0, s.sin(z) / z)
 
@@ -28,14 +33,14 @@ _J1_SERIES = [
 ]
 
 
-def _sinc_slope(g, x):
+def _sinc_slope(g: TensorBase, x: TensorBase) -> TensorBase:
     # sinc'(x) = -pi j1(pi x), j1(z) = sin z / z^2 - cos z / z: near 0 its series, whose derivatives
     # are right as well.
     z = x * math.pi
     near = absolute(z) < 1.0
     square = where(near, z * z, 0.0)
-    series: Any = _J1_SERIES[-1]
-    for c in _J1_SERIES[-2::-1]:
+    series = _J1_SERIES[-1] * square + _J1_SERIES[-2]
+    for c in _J1_SERIES[-3::-1]:
         series = series * square + c
     away = where(near, math.pi, z)
     return g * where(near, series * z, (sin(away) / away - cos(away)) / away) * -math.pi
@@ -102,18 +107,18 @@ _MANY = 100.0
 _LOSS = (1 / 2, 1 / 8, 1 / 8, 25 / 128, 13 / 32, 1073 / 1024)
 
 
-def _mean_cosine_loss(s, x):
+def _mean_cosine_loss(s: Scalars[Number], x: Number) -> Number:
     x = s.wide(x)
     far = x > _MANY
     r = 1.0 / s.where(far, x, _MANY)
-    series = _LOSS[-1]
-    for c in _LOSS[-2::-1]:
+    series = _LOSS[-1] * r + _LOSS[-2]
+    for c in _LOSS[-3::-1]:
         series = series * r + c
     near = s.where(far, 1.0, x)
     return s.where(far, series * r, 1.0 - s.i1e(near) / s.i0e(near))
 
 
-def _mean_cosine_loss_slope(g, y, x):
+def _mean_cosine_loss_slope(g: TensorBase, y: TensorBase, x: TensorBase) -> TensorBase:
     # r' = 1 - r / x - r^2 for r = I1 / I0, written for y = 1 - r; near 0 it is 1/2.
     small = absolute(x) < 1e-4
     near = where(small, 1.0, x)
@@ -160,7 +165,7 @@ iv: Binary = elementwise(
 )
 
 
-def _ive(s, v, x):
+def _ive(s: Scalars[Number], v: Number, x: Number) -> Number:
     # SciPy's function is nan at infinity, where all orders go to 0.
     return s.where(s.isinf(x), 0.0, s.ive(v, x))
 

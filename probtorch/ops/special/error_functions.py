@@ -4,7 +4,10 @@ The slope of log_ndtr comes from erfcx, so that it is right where density and di
 both underflow.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +18,10 @@ from probtorch.ops.families import Unary, elementwise
 from probtorch.ops.native_rows import native_elements
 from probtorch.ops.scalar import special_function
 from probtorch.ops.special.declaration import scipy_value
+
+if TYPE_CHECKING:
+    from probtorch.core.tensor_base import TensorBase
+
 
 __all__ = ["erf", "erfc", "erfcx", "erfinv", "log_ndtr", "ndtr", "ndtri"]
 
@@ -54,7 +61,7 @@ erfc: Unary = elementwise(
 )
 
 
-def _erfcx_slope(g, y, x):
+def _erfcx_slope(g: TensorBase, y: TensorBase, x: TensorBase) -> TensorBase:
     # From its expansion (DLMF 7.12.1) where the two terms cancel.
     far = gt(x, 50.0)
     r = 1.0 / where(far, x, 1.0)
@@ -99,7 +106,7 @@ ndtr: Unary = elementwise(
 )
 
 
-def _mills_slope(g, y, x):
+def _mills_slope(g: TensorBase, y: TensorBase, x: TensorBase) -> TensorBase:
     # For large x, y underflows to 0, and 0 * x is the limit also at x = inf.
     return -(g * y * (y + where(eq(y, 0.0), 0.0, x)))
 

@@ -6,6 +6,7 @@ What densities have of them beside their leading terms is in kernels.py.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +26,12 @@ from probtorch.ops.special.counted import by_counts
 from probtorch.ops.special.declaration import quiet, scipy_value, tensor_like
 from probtorch.ops.stirling import digamma_step, lgamma_step
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from probtorch.ops.algebra import Number, Scalars
+
+
 __all__ = [
     "betaln",
     "digamma",
@@ -43,15 +50,15 @@ _TINY, _FACTOR = 1e-290, 2.0**60
 _scipy_lgamma = special_function("gammaln")
 
 
-def _lgamma(s, x):
+def _lgamma(s: Scalars[Number], x: Number) -> Number:
     # lgamma(x) = -log(x) near 0, so a factor of the argument is a term of the value. At -inf the
     # value is inf, the limit of the poles; SciPy says -inf.
     tiny = s.abs(x) < _TINY
     safe = s.where(x == -math.inf, math.inf, s.where(tiny, x * _FACTOR, x))
-    return s.lgamma(safe) + s.where(tiny & (x != 0.0), math.log(_FACTOR), 0.0)
+    return s.lgamma(safe) + s.where(s.logical_and(tiny, x != 0.0), math.log(_FACTOR), 0.0)
 
 
-def _eager_lgamma(x):
+def _eager_lgamma(x: np.ndarray) -> np.ndarray:
     out = _scipy_lgamma(x)
     if array_module(x).isfinite(out).all():
         return out
@@ -84,7 +91,7 @@ digamma: Unary = elementwise(
 psi = digamma
 
 
-def _zeta_reference(x, q):
+def _zeta_reference(x: np.ndarray, q: np.ndarray) -> np.ndarray:
     # Two hundred terms, then Euler-Maclaurin: the first term left out is below 1e-12.
     k = 200.0 + q
     head = np.sum([(q + i) ** -x for i in range(200)], axis=0)
@@ -197,32 +204,34 @@ def multigammaln(input: TensorLike, p: int, *, out: TensorBase | None = None) ->
     return sum(lgamma(unsqueeze(input, -1) - half), -1) + 0.25 * p * (p - 1) * math.log(math.pi)
 
 
-def _like(array, x):
+def _like(array: np.ndarray, x: TensorBase) -> TensorBase:
     """Return a NumPy array as a tensor in the dtype and on the device of `x`."""
     return as_tensor(to_device(np.asarray(array, x.array.dtype), device_of(x.array)))
 
 
 # The steps' series hold where both arguments of the functions are positive, which is all that
 # densities have. Below 0 there are reflections, which would only cancel where both are far below.
-def _lgamma_difference(s, x, y):
+def _lgamma_difference(s: Scalars[Number], x: Number, y: Number) -> Number:
     x, y = s.wide(x), s.wide(y)
     low = s.minimum(x, x + y) < 0.0
     step = lgamma_step(s, s.where(low, 1.0, x), s.where(low, 1.0, y))
     return s.where(low, _lgamma(s, x + y) - _lgamma(s, x), step)
 
 
-def _digamma_difference(s, x, y):
+def _digamma_difference(s: Scalars[Number], x: Number, y: Number) -> Number:
     x, y = s.wide(x), s.wide(y)
     low = s.minimum(x, x + y) < 0.0
     step = digamma_step(s, s.where(low, 1.0, x), s.where(low, 1.0, y))
     return s.where(low, s.digamma(x + y) - s.digamma(x), step)
 
 
-def _on_arrays(step, anywhere):
+def _on_arrays(
+    step: Callable[..., np.ndarray], anywhere: Callable[..., np.ndarray]
+) -> Callable[..., np.ndarray]:
     """The eager form of a difference: nobody computes the other branch for positive numbers."""
     steps, others = quiet(lambda s, x, y: step(s, s.wide(x), s.wide(y))), quiet(anywhere)
 
-    def run(x, y):
+    def run(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         positive = (x >= 0.0) & (x + y >= 0.0)
         return (steps if positive.all() else others)(x, y)
 

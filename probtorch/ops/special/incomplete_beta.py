@@ -4,6 +4,10 @@ Densities come from Stirling rests (ops/stirling.py), so that they neither overf
 derivatives in the shapes from quadrature (ops/incomplete.py).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from probtorch.core.dispatch import apply
@@ -19,10 +23,15 @@ from probtorch.ops.special.logarithms import xlog1py, xlogy
 from probtorch.ops.special.shape_derivatives import on_host, rules_from_parts, shape_operands
 from probtorch.ops.stirling import BIG, HALF_LOG_2PI, lgamma_rest
 
+if TYPE_CHECKING:
+    from probtorch.core.tensor_base import TensorBase
+    from probtorch.ops.algebra import Branching, Number, Scalars
+
+
 __all__ = ["beta_density", "betainc", "betainc_grad", "slope_in_shapes"]
 
 
-def _beta_density(s, a, b, x):
+def _beta_density(s: Scalars[Number], a: Number, b: Number, x: Number) -> Number:
     # Stirling for a, b > 10: around the mean x0 = a / (a + b), the two logarithms are small and
     # their linear parts cancel.
     big = s.minimum(a, b) > BIG
@@ -31,7 +40,7 @@ def _beta_density(s, a, b, x):
     shift = x - m / total
     t, u = shift * total / m, -shift * total / n
     rest = lgamma_rest(total) - lgamma_rest(m) - lgamma_rest(n)
-    inside = (x > 0.0) & (x < 1.0)
+    inside = s.logical_and(x > 0.0, x < 1.0)
     z = s.where(inside, x, 0.5)
     log_t = s.where(s.abs(t) < 0.5, s.log1p(t), s.log(z * (total / m)))
     log_u = s.where(s.abs(u) < 0.5, s.log1p(u), s.log1p(-z) + s.log(total / n))
@@ -40,10 +49,12 @@ def _beta_density(s, a, b, x):
     left = s.where(a == 1.0, 0.0, (a - 1.0) * s.log(x))
     right = s.where(b == 1.0, 0.0, (b - 1.0) * s.log1p(-x))
     low = s.exp(left + right - s.betaln(a, b))
-    return s.where((x < 0.0) | (x > 1.0), 0.0, s.where(big, high, low))
+    return s.where(s.logical_or(x < 0.0, x > 1.0), 0.0, s.where(big, high, low))
 
 
-def _beta_density_in_x(g, y, a, b, x):
+def _beta_density_in_x(
+    g: TensorBase, y: TensorBase, a: TensorBase, b: TensorBase, x: TensorBase
+) -> TensorBase:
     # Finite at the edges, where the limits are 0 or infinite unless a or b is 1.
     low, high = x <= 0.0, x >= 1.0
     left = where(low, 0.0, (tensor_like(a, g) - 1.0) / where(low, 1.0, x))
@@ -85,7 +96,9 @@ betainc: Ternary = elementwise(
 )
 
 
-def slope_in_shapes(s, a, b, x, order):
+def slope_in_shapes(
+    s: Branching[Number], a: Number, b: Number, x: Number, order: tuple[int, int]
+) -> Number:
     """(d/da)^i (d/db)^j I_x(a, b) for order = (i, j), over an algebra as in ops/incomplete.py."""
     weight = _beta_density(s, a, b, x) * x * (1.0 - x)
     tail = beta_tail(s, a, b, s.log(x) - s.log1p(-x), order)
@@ -95,11 +108,15 @@ def slope_in_shapes(s, a, b, x, order):
     return s.where(edge, 0.0, -weight * tail)
 
 
-def _run_betainc_grad(a, b, x, order):
+def _run_betainc_grad(
+    a: np.ndarray, b: np.ndarray, x: np.ndarray, order: tuple[int, int]
+) -> np.ndarray:
     return on_chunks(lambda s, a, b, x: slope_in_shapes(s, a, b, x, order), a, b, x)
 
 
-def _betainc_grad_parts(out, inputs, order):
+def _betainc_grad_parts(
+    out: TensorBase, inputs: tuple[TensorBase, ...], order: tuple[int, int]
+) -> tuple[TensorBase | None, ...]:
     a, b, x = inputs
     of_a = order[0] > 0
     edge = (x <= 0.0) | (x >= 1.0)
@@ -118,7 +135,9 @@ def _betainc_grad_parts(out, inputs, order):
     return None, None, density * (side * side - polygamma(1, own) + common)
 
 
-def _betainc_grad_reference(a, b, x, order):
+def _betainc_grad_reference(
+    a: np.ndarray, b: np.ndarray, x: np.ndarray, order: tuple[int, int]
+) -> np.ndarray:
     i, j = order
     h = 1e-4
     p = [scipy_value("betainc", a + k * i * h, b + k * j * h, x) for k in (-2, -1, 1, 2)]
@@ -142,7 +161,12 @@ _BETAINC_GRAD = structured(
 )  # fmt: skip
 
 
-def betainc_grad(a, b, x, order=(1, 0)):
+def betainc_grad(
+    a: TensorBase | float,
+    b: TensorBase | float,
+    x: TensorBase | float,
+    order: tuple[int, int] = (1, 0),
+) -> TensorBase:
     """Derivative of ``betainc(a, b, x)`` of order (i, j) in (a, b), with 1 <= i + j <= 2.
 
     Accurate to about 1e-12 relative, in the tails as well. Differentiable while i + j stays below

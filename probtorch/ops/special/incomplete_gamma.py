@@ -4,7 +4,10 @@ Densities come from Stirling rests (ops/stirling.py), so that they neither overf
 derivatives in the shape from quadrature (ops/incomplete.py).
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,13 +25,18 @@ from probtorch.ops.special.logarithms import xlogy
 from probtorch.ops.special.shape_derivatives import on_host, rules_from_parts, shape_operands
 from probtorch.ops.stirling import BIG, HALF_LOG_2PI, lgamma_rest
 
+if TYPE_CHECKING:
+    from probtorch.core.tensor_base import TensorBase
+    from probtorch.ops.algebra import Branching, Number, Scalars
+
+
 __all__ = [
     *("gamma_density", "gamma_log_implicit", "gammainc", "gammainc_grad_a", "gammaincc"),
     "slope_in_shape",
 ]
 
 
-def _gamma_density(s, a, x):
+def _gamma_density(s: Scalars[Number], a: Number, x: Number) -> Number:
     # For large a the exponent is a (log1p(t) - t) with t = x/a - 1: small, where a log x - x -
     # lgamma(a) would cancel.
     big = a > BIG
@@ -40,15 +48,15 @@ def _gamma_density(s, a, x):
     high = s.where(x > 0.0, high, 0.0)
     power = s.where(a == 1.0, 0.0, (a - 1.0) * s.log(x))
     low = s.exp(power - x - s.lgamma(a))
-    return s.where((x < 0.0) | (x == math.inf), 0.0, s.where(big, high, low))
+    return s.where(s.logical_or(x < 0.0, x == math.inf), 0.0, s.where(big, high, low))
 
 
-def _gamma_density_in_a(g, y, a, x):
+def _gamma_density_in_a(g: TensorBase, y: TensorBase, a: TensorBase, x: TensorBase) -> TensorBase:
     x = tensor_like(x, g)
     return xlogy(g * y, x) - g * y * digamma(a)
 
 
-def _gamma_density_in_x(g, y, a, x):
+def _gamma_density_in_x(g: TensorBase, y: TensorBase, a: TensorBase, x: TensorBase) -> TensorBase:
     # Finite at 0, where the limit is 0 or infinite unless a is 1.
     edge = x <= 0.0
     return g * y * (where(edge, 0.0, (tensor_like(a, g) - 1.0) / where(edge, 1.0, x)) - 1.0)
@@ -95,7 +103,9 @@ gammaincc: Binary = elementwise(
 )
 
 
-def _log_implicit_parts(out, inputs, order):
+def _log_implicit_parts(
+    out: TensorBase, inputs: tuple[TensorBase, ...], order: int
+) -> tuple[TensorBase | None, ...]:
     """Derivatives of -(d/da)^k P / W; dW/dy = (a - e^y) W and dW/da = (y - psi(a)) W."""
     a, y = inputs
     mean, slope = y - digamma(a), a - exp(y)
@@ -104,7 +114,7 @@ def _log_implicit_parts(out, inputs, order):
     return None, polygamma(1, a) - mean * mean - out * slope
 
 
-def _log_implicit_reference(a, y, order):
+def _log_implicit_reference(a: np.ndarray, y: np.ndarray, order: int) -> np.ndarray:
     # Central differences of SciPy's P in a, which is good to about 1e-9.
     h = 1e-3 * np.minimum(a, 1.0)
     p = [scipy_value("gammainc", a + k * h, np.exp(y)) for k in (-2, -1, 0, 1, 2)]
@@ -115,7 +125,7 @@ def _log_implicit_reference(a, y, order):
     )
 
 
-def _run_log_implicit(a, log_x, order):
+def _run_log_implicit(a: np.ndarray, log_x: np.ndarray, order: int) -> np.ndarray:
     return on_chunks(lambda s, a, y: gamma_tail(s, a, y, order), a, log_x)
 
 
@@ -134,7 +144,9 @@ _GAMMA_LOG_IMPLICIT = structured(
 )  # fmt: skip
 
 
-def gamma_log_implicit(a, log_x, order=1):
+def gamma_log_implicit(
+    a: TensorBase | float, log_x: TensorBase | float, order: int = 1
+) -> TensorBase:
     """Derivative of the logarithm of a standard gamma draw in its shape, at a fixed quantile.
 
     Parameters
@@ -160,7 +172,7 @@ def gamma_log_implicit(a, log_x, order=1):
     )
 
 
-def slope_in_shape(s, a, x, order):
+def slope_in_shape(s: Branching[Number], a: Number, x: Number, order: int) -> Number:
     """(d/da)^order P(a, x), over an algebra as in ops/incomplete.py."""
     weight = s.where(x > 0.0, _gamma_density(s, a, x) * x, 0.0)
     tail = gamma_tail(s, a, s.log(x), order)
@@ -170,11 +182,13 @@ def slope_in_shape(s, a, x, order):
     return s.where(s.logical_and(weight == 0.0, valid), 0.0, -weight * tail)
 
 
-def _run_grad_a(a, x, order):
+def _run_grad_a(a: np.ndarray, x: np.ndarray, order: int) -> np.ndarray:
     return on_chunks(lambda s, a, x: slope_in_shape(s, a, x, order), a, x)
 
 
-def _grad_a_parts(out, inputs, order):
+def _grad_a_parts(
+    out: TensorBase, inputs: tuple[TensorBase, ...], order: int
+) -> tuple[TensorBase | None, ...]:
     a, x = inputs
     edge = eq(x, 0.0)
     mean = where(edge, 0.0, log(where(edge, 1.0, x))) - digamma(a)
@@ -185,7 +199,7 @@ def _grad_a_parts(out, inputs, order):
     return None, density * (mean * mean - polygamma(1, a))
 
 
-def _grad_a_reference(a, x, order):
+def _grad_a_reference(a: np.ndarray, x: np.ndarray, order: int) -> np.ndarray:
     weight = np.exp(a * np.log(x) - x - scipy_value("gammaln", a))
     return -_log_implicit_reference(a, np.log(x), order) * weight
 
@@ -204,7 +218,7 @@ _GAMMAINC_GRAD_A = structured(
 )  # fmt: skip
 
 
-def gammainc_grad_a(a, x):
+def gammainc_grad_a(a: TensorBase | float, x: TensorBase | float) -> TensorBase:
     """Derivative of ``gammainc(a, x)`` in `a`.
 
     Accurate to about 1e-13 relative, in the tails as well. Differentiable in both arguments, once

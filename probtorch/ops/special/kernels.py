@@ -7,6 +7,11 @@ in the plain form, and is near 0 where the density is high; a rest (`gamma_rest`
 Formulas are in ops/stirling.py.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from probtorch.ops.arithmetic import where
@@ -23,6 +28,13 @@ from probtorch.ops.stirling import (
     log_of_ratio,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from probtorch.core.tensor_base import TensorBase
+    from probtorch.ops.algebra import Number, Scalars
+
+
 __all__ = [
     "beta_binomial_kernel",
     "beta_kernel",
@@ -38,19 +50,19 @@ __all__ = [
 # ------------------------------------------------------------------------ formulas
 
 
-def _poisson_kernel(s, k, m):
+def _poisson_kernel(s: Scalars[Number], k: Number, m: Number) -> Number:
     return deviance(s, s.wide(k), s.wide(m))
 
 
-def _gamma_kernel(s, a, b, x):
+def _gamma_kernel(s: Scalars[Number], a: Number, b: Number, x: Number) -> Number:
     return deviance(s, s.wide(a) - 1.0, s.wide(b) * s.wide(x))
 
 
-def _gamma_slope(s, a, b, x):
+def _gamma_slope(s: Scalars[Number], a: Number, b: Number, x: Number) -> Number:
     return log_of_ratio(s, s.wide(b) * s.wide(x), s.wide(a) - 1.0)
 
 
-def _beta_kernel(s, a, b, x):
+def _beta_kernel(s: Scalars[Number], a: Number, b: Number, x: Number) -> Number:
     # Any c would do in exact arithmetic; with this one all terms are small, and the log-derivative
     # in c is 0.
     a, b, x = s.wide(a), s.wide(b), s.wide(x)
@@ -58,17 +70,17 @@ def _beta_kernel(s, a, b, x):
     return deviance(s, a - 1.0, c * x) + deviance(s, b - 1.0, c * (1.0 - x)) + s.log(c)
 
 
-def _beta_slope(s, a, b, x):
+def _beta_slope(s: Scalars[Number], a: Number, b: Number, x: Number) -> Number:
     a, b, x = s.wide(a), s.wide(b), s.wide(x)
     return log_of_ratio(s, s.maximum(a + b - 1.0, 1.0) * x, a - 1.0)
 
 
-def _beta_other_slope(s, a, b, x):
+def _beta_other_slope(s: Scalars[Number], a: Number, b: Number, x: Number) -> Number:
     a, b, x = s.wide(a), s.wide(b), s.wide(x)
     return log_of_ratio(s, s.maximum(a + b - 1.0, 1.0) * (1.0 - x), b - 1.0)
 
 
-def _binomial_kernel(s, k, l, p):
+def _binomial_kernel(s: Scalars[Number], k: Number, l: Number, p: Number) -> Number:
     k, l, p = s.wide(k), s.wide(l), s.wide(p)
     n, q, few = k + l, 1.0 - p, p <= 0.5
     # What the rarer of both is short of, and the other has too much: small where few are expected.
@@ -79,17 +91,17 @@ def _binomial_kernel(s, k, l, p):
     return deviance(s, k, n * p, difference=more) + deviance(s, l, n * q, difference=-more)
 
 
-def _binomial_slope(s, k, l, p):
+def _binomial_slope(s: Scalars[Number], k: Number, l: Number, p: Number) -> Number:
     k, l, p = s.wide(k), s.wide(l), s.wide(p)
     return log_of_ratio(s, (k + l) * p, k)
 
 
-def _binomial_other_slope(s, k, l, p):
+def _binomial_other_slope(s: Scalars[Number], k: Number, l: Number, p: Number) -> Number:
     k, l, p = s.wide(k), s.wide(l), s.wide(p)
     return log_of_ratio(s, (k + l) * (1.0 - p), l)
 
 
-def _two_shares(s, x):
+def _two_shares(s: Scalars[Number], x: Number) -> tuple[Number, Number, Number, Number]:
     """Sigmoid(x) and sigmoid(-x), and their logarithms."""
     small = s.exp(-s.abs(x))
     high = 1.0 / (1.0 + small)
@@ -102,7 +114,7 @@ def _two_shares(s, x):
     return p, log_p, q, log_q
 
 
-def _binomial_logits_kernel(s, k, l, x):
+def _binomial_logits_kernel(s: Scalars[Number], k: Number, l: Number, x: Number) -> Number:
     k, l, x = s.wide(k), s.wide(l), s.wide(x)
     n = k + l
     p, log_p, q, log_q = _two_shares(s, x)
@@ -111,20 +123,20 @@ def _binomial_logits_kernel(s, k, l, x):
     )
 
 
-def _binomial_logits_slope(s, k, l, x):
+def _binomial_logits_slope(s: Scalars[Number], k: Number, l: Number, x: Number) -> Number:
     k, l, x = s.wide(k), s.wide(l), s.wide(x)
     n = k + l
     _, log_p, _, _ = _two_shares(s, x)
     return s.where(n == 0.0, 0.0, s.log(n / s.maximum(k, 1.0))) + log_p
 
 
-def _binomial_logits_score(s, k, l, x):
+def _binomial_logits_score(s: Scalars[Number], k: Number, l: Number, x: Number) -> Number:
     k, l, x = s.wide(k), s.wide(l), s.wide(x)
     p, _, q, _ = _two_shares(s, x)
     return k * q - l * p
 
 
-def _beta_binomial_kernel(s, a, b, k, l):
+def _beta_binomial_kernel(s: Scalars[Number], a: Number, b: Number, k: Number, l: Number) -> Number:
     # Of t trials n are seen and r imagined. Of u successes among all a share n / t is expected to
     # be seen, as of the failures.
     a, b, k, l = s.wide(a), s.wide(b), s.wide(k), s.wide(l)
@@ -142,7 +154,7 @@ def _beta_binomial_kernel(s, a, b, k, l):
     return successes + failures
 
 
-def _beta_binomial_slope(s, a, b, k, l):
+def _beta_binomial_slope(s: Scalars[Number], a: Number, b: Number, k: Number, l: Number) -> Number:
     a, b, k, l = s.wide(a), s.wide(b), s.wide(k), s.wide(l)
     n, r, u = k + l, a + b, k + a
     return log_of_ratio(s, u * (r * (1.0 / (n + r))), a)
@@ -151,80 +163,109 @@ def _beta_binomial_slope(s, a, b, k, l):
 # ------------------------------------------------------------------------ references
 
 
-def _power_and_scale(k):
+def _power_and_scale(k: np.ndarray) -> np.ndarray:
     """K log k - k from 1 on, and -1 below: what `deviance` subtracts."""
     c = np.maximum(k, 1.0)
     return k * np.log(c) - c
 
 
-def _gamma_kernel_reference(a, b, x):
+def _gamma_kernel_reference(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
     return (a - 1.0) * np.log(b * x) - b * x - _power_and_scale(a - 1.0)
 
 
-def _beta_kernel_reference(a, b, x):
+def _beta_kernel_reference(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
     c = np.maximum(a + b - 1.0, 1.0)
     terms = _gamma_kernel_reference(a, c, x) + _gamma_kernel_reference(b, c, 1.0 - x)
     return terms + np.log(c)
 
 
-def _binomial_kernel_reference(k, l, p):
+def _binomial_kernel_reference(k: np.ndarray, l: np.ndarray, p: np.ndarray) -> np.ndarray:
     n = k + l
     terms = k * np.log(n * p) - n * p + l * np.log(n * (1.0 - p)) - n * (1.0 - p)
     return terms - _power_and_scale(k) - _power_and_scale(l)
 
 
-def _beta_binomial_kernel_reference(a, b, k, l):
+def _beta_binomial_kernel_reference(
+    a: np.ndarray, b: np.ndarray, k: np.ndarray, l: np.ndarray
+) -> np.ndarray:
     n, r, u, v = k + l, a + b, k + a, l + b
     power = lambda z: z * np.log(z) - z
     terms = power(u) + power(v) - power(n + r) + power(n) + power(r)
     return terms - sum(_power_and_scale(z) for z in (a, b, k, l))
 
 
-def _ratio_reference(m, k):
+def _ratio_reference(m: np.ndarray, k: np.ndarray) -> np.ndarray:
     return np.log(m / np.maximum(k, 1.0))
 
 
-def _sigmoid(x):
+def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-x))
 
 
 # ------------------------------------------------------------------------ derivatives of ratios
 
 
-def _over(top, x):
+def _over(top: TensorBase, x: TensorBase) -> TensorBase:
     """Top / x, and 0 for 0 / 0: a count of 0, or what nothing depends on."""
     none = logical_and(eq(top, 0.0), eq(x, 0.0))
     return where(none, 0.0, top / where(none, 1.0, x))
 
 
-def _inverse(x, k):
+def _inverse(x: TensorBase, k: TensorBase) -> TensorBase:
     """1 / x, and 0 where both x and k are 0: the logarithm of a ratio of both is 0 there."""
     none = logical_and(eq(x, 0.0), eq(k, 0.0))
     return where(none, 0.0, 1.0 / where(none, 1.0, x))
 
 
-def _inverse_from_one(k):
+def _inverse_from_one(k: TensorBase) -> TensorBase:
     above = ge(k, 1.0)
     return where(above, 1.0 / where(above, k, 1.0), 0.0)
 
 
-def _times(g, slope):
+def _times(g: TensorBase, slope: TensorBase) -> TensorBase:
     """G * slope, and 0 where nothing depends on the value, though its slope be infinite."""
     none = eq(g, 0.0)
     return where(none, 0.0, g * where(none, 0.0, slope))
 
 
-def _all_like(partial):
+def _all_like(partial: Callable[..., TensorBase]) -> Callable[..., TensorBase]:
     """Return a rule for a partial derivative of tensors: numbers among the operands become some."""
     return lambda g, *operands: _times(g, partial(*(tensor_like(v, g) for v in operands)))
 
 
-def _declared(name, *, formula, **stated):
+def _declared(
+    name: str,
+    *,
+    formula: Callable[..., np.ndarray],
+    partials: tuple[Callable[..., TensorBase], ...],
+    saves: tuple[str, ...],
+    domain: tuple[str, ...],
+    reference: Callable[..., np.ndarray],
+    doc: str,
+) -> Callable[..., TensorBase]:
     """Declare an op of floats; on arrays its formula runs without warnings."""
-    return elementwise(name, formula=formula, eager=quiet(formula), result="float", **stated)
+    return elementwise(
+        name,
+        formula=formula,
+        eager=quiet(formula),
+        result="float",
+        partials=partials,
+        saves=saves,
+        domain=domain,
+        reference=reference,
+        doc=doc,
+    )
 
 
-def _ratio(name, formula, partials, saves, domain, reference, doc):
+def _ratio(
+    name: str,
+    formula: Callable[..., np.ndarray],
+    partials: Sequence[Callable[..., TensorBase]],
+    saves: tuple[str, ...],
+    domain: tuple[str, ...],
+    reference: Callable[..., np.ndarray],
+    doc: str,
+) -> Callable[..., TensorBase]:
     """Declare the derivative of a kernel, a logarithm of a ratio."""
     return _declared(
         name,
@@ -351,7 +392,7 @@ beta_binomial_slope = _ratio(
 # ------------------------------------------------------------------------ kernels
 
 
-def _beta_kernel_in_x(g, a, b, x):
+def _beta_kernel_in_x(g: TensorBase, a: TensorBase, b: TensorBase, x: TensorBase) -> TensorBase:
     return _over(g * (tensor_like(a, g) - 1.0), x) - _over(g * (tensor_like(b, g) - 1.0), 1.0 - x)
 
 
@@ -439,37 +480,46 @@ beta_binomial_kernel = _declared(
 # ------------------------------------------------------------------------ rests
 
 
-def _gamma_rest(s, x):
+def _gamma_rest(s: Scalars[Number], x: Number) -> Number:
     x = s.wide(x)
     return lgamma_less_power(s, x, x - 1.0, 0.5)
 
 
-def _gamma_rest_slope(s, x):
+def _gamma_rest_slope(s: Scalars[Number], x: Number) -> Number:
     x = s.wide(x)
     return digamma_less_log(s, x, x - 1.0, 0.5)
 
 
-def _factorial_rest(s, x):
+def _factorial_rest(s: Scalars[Number], x: Number) -> Number:
     x = s.wide(x)
     return lgamma_less_power(s, x + 1.0, x, 0.5)
 
 
-def _factorial_rest_slope(s, x):
+def _factorial_rest_slope(s: Scalars[Number], x: Number) -> Number:
     x = s.wide(x)
     return digamma_less_log(s, x + 1.0, x, 0.5)
 
 
-def _stirling_rest(s, x):
+def _stirling_rest(s: Scalars[Number], x: Number) -> Number:
     x = s.wide(x)
     return lgamma_less_power(s, x, x, -0.5)
 
 
-def _stirling_rest_slope(s, x):
+def _stirling_rest_slope(s: Scalars[Number], x: Number) -> Number:
     x = s.wide(x)
     return digamma_less_log(s, x, x, -0.5)
 
 
-def _with_slope(name, formula, slope, curvature, domain, reference, slope_reference, doc):
+def _with_slope(
+    name: str,
+    formula: Callable[..., np.ndarray],
+    slope: Callable[..., np.ndarray],
+    curvature: Callable[[TensorBase], TensorBase],
+    domain: str,
+    reference: Callable[..., np.ndarray],
+    slope_reference: Callable[..., np.ndarray],
+    doc: str,
+) -> Callable[..., TensorBase]:
     """Declare an op of one argument and its derivative, whose own derivative is `curvature`."""
     first = _declared(
         name + "_slope",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,12 @@ from probtorch.ops.arithmetic import clamp, where
 from probtorch.ops.comparisons import eq, gt, le, logical_and, logical_or, lt
 from probtorch.ops.exponentials import expm1, log, log1p, sigmoid
 from probtorch.ops.families import Binary, Unary, elementwise
+from probtorch.ops.scalar import NumpyAlgebra
 from probtorch.ops.special.declaration import quiet, tensor_like
+
+if TYPE_CHECKING:
+    from probtorch.ops.algebra import Number, Scalars
+
 
 __all__ = [
     "entr",
@@ -34,18 +40,18 @@ __all__ = [
 LN2 = math.log(2.0)
 
 
-def _no_part(g, both):
+def _no_part(g: TensorBase, both: TensorBase) -> TensorBase:
     """Where both operands are at the edge, or nothing depends on the value: a slope of 0."""
     return logical_or(both, eq(g, 0.0))
 
 
-def _xlogy_first(g, x, y):
+def _xlogy_first(g: TensorBase, x: TensorBase, y: TensorBase) -> TensorBase:
     y = tensor_like(y, g)
     none = _no_part(g, logical_and(eq(x, 0.0), le(y, 0.0)))
     return where(none, 0.0, g * log(where(none, 1.0, y)))
 
 
-def _xlogy_second(g, x, y):
+def _xlogy_second(g: TensorBase, x: TensorBase, y: TensorBase) -> TensorBase:
     # 0 / 0 is 0: a count of 0, or an outcome without probability that nothing depends on.
     top = g * tensor_like(x, g)
     both = logical_and(eq(top, 0.0), eq(y, 0.0))
@@ -65,13 +71,13 @@ xlogy: Binary = elementwise(
 )
 
 
-def _xlog1py_first(g, x, y):
+def _xlog1py_first(g: TensorBase, x: TensorBase, y: TensorBase) -> TensorBase:
     y = tensor_like(y, g)
     none = _no_part(g, logical_and(eq(x, 0.0), le(y, -1.0)))
     return where(none, 0.0, g * log1p(where(none, 0.0, y)))
 
 
-def _xlog1py_second(g, x, y):
+def _xlog1py_second(g: TensorBase, x: TensorBase, y: TensorBase) -> TensorBase:
     top = g * tensor_like(x, g)
     both = logical_and(eq(top, 0.0), eq(y, -1.0))
     return where(both, 0.0, top / (where(both, 0.0, y) + 1.0))
@@ -103,7 +109,7 @@ entr: Unary = elementwise(
 )
 
 
-def _log1mexp(s, x):
+def _log1mexp(s: Scalars[Number], x: Number) -> Number:
     # Maechler (2012): both forms are exact to rounding on their side of log 2.
     return s.where(x < LN2, s.log(-s.expm1(-x)), s.log1p(-s.exp(-x)))
 
@@ -123,19 +129,19 @@ log1mexp: Unary = elementwise(
 FAR = 1e17
 
 
-def _log1p_square(s, x):
+def _log1p_square(s: Scalars[Number], x: Number) -> Number:
     # One logarithm for both cases.
     a = s.abs(x)
     far = a > FAR
     return s.log1p(s.where(far, a, a * a)) * s.where(far, 2.0, 1.0)
 
 
-def _all_near(x):
+def _all_near(x: np.ndarray) -> bool:
     """Whether an array in memory of the host holds nothing beyond `FAR`, which is quickly seen."""
     return isinstance(x, np.ndarray) and x.size > 0 and np.abs(x).max() < FAR
 
 
-def _common_log1p_square(s, x):
+def _common_log1p_square(s: NumpyAlgebra, x: np.ndarray) -> np.ndarray:
     """The formula on arrays: without its choices where no square is far from 1."""
     square = x * x
     if square.size and square.max() < FAR * FAR:
@@ -143,7 +149,7 @@ def _common_log1p_square(s, x):
     return _log1p_square(s, x)
 
 
-def _log1p_square_slope(g, x):
+def _log1p_square_slope(g: TensorBase, x: TensorBase) -> TensorBase:
     if recorder() is None and _all_near(x.array):
         return g * (x + x) / (x * x + 1.0)
     far = gt(absolute(x), FAR)
@@ -167,14 +173,14 @@ log1p_square: Unary = elementwise(
 _NEAR, _ATANH = 0.25, tuple(1.0 / (2 * i + 3) for i in range(9))
 
 
-def _log1p_less(s, x):
+def _log1p_less(s: Scalars[Number], x: Number) -> Number:
     # log(1 + x) = 2 atanh(v) with v = x / (2 + x), and 2 v - x = -x v.
     near = s.abs(x) < _NEAR
     y = s.where(near, x, 0.0)
     v = y / (y + 2.0)
     z = v * v
-    series = _ATANH[-1]
-    for c in _ATANH[-2::-1]:
+    series = _ATANH[-1] * z + _ATANH[-2]
+    for c in _ATANH[-3::-1]:
         series = series * z + c
     far = s.where(near, 1.0, x)
     return s.where(near, v * (2.0 * z * series - y), s.log1p(far) - far)
@@ -193,7 +199,7 @@ log1p_less: Unary = elementwise(
 )
 
 
-def _log_ratio(s, x, y):
+def _log_ratio(s: Scalars[Number], x: Number, y: Number) -> Number:
     x, y = s.wide(x), s.wide(y)
     q = x / y
     # Of a quotient that overflows 2^1024 is taken out.
@@ -206,7 +212,7 @@ def _log_ratio(s, x, y):
     return found + s.where(far, 1024.0 * LN2, lost)
 
 
-def _common_log_ratio(s, x, y):
+def _common_log_ratio(s: NumpyAlgebra, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The formula on arrays: shorter where no quotient is near 0, or overflows."""
     x, y = s.wide(x), s.wide(y)
     excess = (x - y) / y

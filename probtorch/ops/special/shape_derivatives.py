@@ -4,7 +4,11 @@ Such an op has an order, runs in float64 on the host (quadrature, ops/incomplete
 own partial derivatives as far as there are any. Used by incomplete_gamma.py and incomplete_beta.py.
 """
 
+from __future__ import annotations
+
 import functools
+import operator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +21,17 @@ from probtorch.errors import NotDifferentiableError
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.special.declaration import tensor_like
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from probtorch.core.op import Attrs
+    from probtorch.core.tensor_base import TensorBase
+
+
 __all__ = ["on_host", "rules_from_parts", "shape_operands"]
 
 
-def shape_operands(op, *operands):
+def shape_operands(op: str, *operands: TensorBase | float) -> tuple[TensorBase, ...]:
     """Return tensors of one float dtype whose shapes broadcast; Python numbers take the dtype."""
     tensors = [to_float(as_tensor(x, op)) for x in operands if not isinstance(x, (int, float))]
     like = cast(tensors[0], promote([x.array for x in tensors])) if tensors else as_tensor(0.0)
@@ -31,11 +42,11 @@ def shape_operands(op, *operands):
     return tuple(tensors)
 
 
-def on_host(fn):
+def on_host(fn: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """Run a float64 NumPy routine on arrays of any float dtype and backend."""
 
     @functools.wraps(fn)
-    def run(*arrays, **attrs):
+    def run(*arrays: np.ndarray, **attrs: object) -> np.ndarray:
         device, dtype = device_of(arrays[0]), arrays[0].dtype
         result = fn(*(to_host(a).astype(np.float64, copy=False) for a in arrays), **attrs)
         return to_device(np.asarray(result).astype(dtype, copy=False), device)
@@ -43,33 +54,49 @@ def on_host(fn):
     return run
 
 
-def rules_from_parts(parts_of, name):
+def rules_from_parts(
+    parts_of: Callable[..., tuple[TensorBase | None, ...]], name: str
+) -> tuple[Callable[..., list[TensorBase | None]], Callable[..., TensorBase]]:
     """Build vjp and jvp from a function that returns the partial derivatives (None: too high)."""
 
-    def vjp(g, out, inputs, attrs, needs):
+    def vjp(
+        g: TensorBase,
+        out: TensorBase,
+        inputs: Sequence[TensorBase],
+        attrs: Attrs,
+        needs: Sequence[bool],
+    ) -> list[TensorBase | None]:
         parts = parts_of(out, inputs, attrs["order"])
-        grads = []
+        grads: list[TensorBase | None] = []
         for x, part, need in zip(inputs, parts, needs, strict=True):
-            if need and part is None:
+            if not need:
+                grads.append(None)
+                continue
+            if part is None:
                 raise _beyond(name)
-            grads.append(unbroadcast(g * part, x.array.shape) if need else None)
+            grads.append(unbroadcast(g * part, x.array.shape))
         return grads
 
-    def jvp(tangents, out, inputs, attrs):
+    def jvp(
+        tangents: Sequence[TensorBase | None],
+        out: TensorBase,
+        inputs: Sequence[TensorBase],
+        attrs: Attrs,
+    ) -> TensorBase:
         parts = parts_of(out, inputs, attrs["order"])
-        total = None
+        terms = []
         for t, part in zip(tangents, parts, strict=True):
             if t is None:
                 continue
             if part is None:
                 raise _beyond(name)
-            total = t * part if total is None else total + t * part
-        return total
+            terms.append(t * part)
+        return functools.reduce(operator.add, terms)
 
     return vjp, jvp
 
 
-def _beyond(name):
+def _beyond(name: str) -> NotDifferentiableError:
     return NotDifferentiableError(
         name,
         expected="at most two derivatives in the shape parameters",

@@ -11,6 +11,7 @@ middle and both tails, against 100 digits: 4.6 ulp (SciPy's ndtri: 3.7).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from probtorch.compiler.lang.nodes import Value
@@ -68,8 +69,9 @@ class _Exact:
     def __init__(self, w: Builder) -> None:
         self.w = w
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.w, name)
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        found: Callable[..., Value] = getattr(self.w, name)
+        return found
 
     def split(self, x: Value) -> tuple[Value, Value]:
         """Return k and m in [sqrt(1/2), sqrt(2)) with x = 2**k m, for positive normal x."""
