@@ -90,14 +90,14 @@ class detect_anomaly(Listener):
 class set_detect_anomaly:
     """Switch anomaly mode on or off at once; as a context manager it is undone at the end."""
 
-    _active = None
+    _active: detect_anomaly | None = None
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self._before = set_detect_anomaly._active
         self._switch(detect_anomaly(check_nan) if mode else None)
 
     @staticmethod
-    def _switch(new):
+    def _switch(new: detect_anomaly | None) -> None:
         if set_detect_anomaly._active is not None:
             set_detect_anomaly._active.__exit__()
         set_detect_anomaly._active = new

@@ -162,8 +162,8 @@ class Batch(Listener):
             raise _one_outside(operands[1].array)
         with _Outside(self):
             found = batched(op, operands, flags, attrs, self.size)
-        several = type(out) is tuple
-        for t, whole in zip(out if several else (out,), found if several else (found,)):
+        outs = out if isinstance(out, tuple) else (out,)
+        for t, whole in zip(outs, found if isinstance(found, tuple) else (found,)):
             self._set(t, whole)
             self._note_view(t)
 

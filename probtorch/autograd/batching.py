@@ -15,11 +15,13 @@ lists them. tests/autograd/test_batching.py sweeps every registered op.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from probtorch.core.dispatch import apply, wrap
-from probtorch.core.op import REGISTRY, Attrs, Op
+from probtorch.core.op import REGISTRY, Attrs, Op, Output
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.ops.indexing import getitem
@@ -28,10 +30,15 @@ from probtorch.ops.pieces import stack
 
 __all__ = ["align", "batched", "slow_ops", "spread"]
 
-_RULES = {}
+# Of an op, its inputs, their flags, its attributes and the number of slices.
+Rule: TypeAlias = Callable[..., Output]
+
+_RULES: dict[str, Rule] = {}
 
 
-def batched(op, inputs, flags, attrs, size):
+def batched(
+    op: Op, inputs: Sequence[TensorBase | float], flags: Sequence[bool], attrs: Attrs, size: int
+) -> Output:
     """Carry out `op` on `size` slices at once.
 
     Parameters
@@ -54,7 +61,7 @@ def batched(op, inputs, flags, attrs, size):
     return _rule_of(op)(op, list(inputs), list(flags), attrs, size)
 
 
-def _rule_of(op: Op):
+def _rule_of(op: Op) -> Rule:
     found = _RULES.get(op.name)
     if found is not None:
         return found
@@ -72,10 +79,10 @@ def slow_ops() -> list[str]:
     return sorted(op.name for op in REGISTRY.values() if _rule_of(op) is _one_by_one)
 
 
-def rule(*names: str):
+def rule(*names: str) -> Callable[[Rule], Rule]:
     """Register a rule for the ops of these names."""
 
-    def add(fn):
+    def add(fn: Rule) -> Rule:
         _RULES.update(dict.fromkeys(names, fn))
         return fn
 
@@ -101,23 +108,27 @@ def _slice_shape(x: TensorBase | float, flag: bool) -> tuple[int, ...]:
     return shape[1:] if flag else shape
 
 
-def _ranks(inputs: list[TensorBase | float], flags: list[bool]) -> list[int]:
+def _ranks(inputs: Sequence[TensorBase | float], flags: list[bool]) -> list[int]:
     return [len(_slice_shape(x, f)) for x, f in zip(inputs, flags, strict=True)]
 
 
-def _aligned(inputs, flags):
+def _aligned(
+    inputs: Sequence[TensorBase | float], flags: list[bool]
+) -> tuple[TensorBase | float, ...]:
     rank = max(_ranks(inputs, flags))
     return tuple(align(x, f, rank) for x, f in zip(inputs, flags, strict=True))
 
 
-def _one_shape(inputs, flags, size):
+def _one_shape(inputs: list[TensorBase], flags: list[bool], size: int) -> tuple[TensorBase, ...]:
     """Return inputs that broadcast within a slice as tensors of one shape."""
     shapes = (_slice_shape(x, f) for x, f in zip(inputs, flags, strict=True))
     shape = (size, *broadcast_shapes(*shapes, op="vmap"))
     return tuple(expand(x, shape) for x in _aligned(inputs, flags))
 
 
-def _one_by_one(op, inputs, flags, attrs, size):
+def _one_by_one(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> Output:
     """Carry out an op slice by slice."""
     rows = [
         apply(op, tuple(getitem(x, i) if f else x for x, f in zip(inputs, flags)), attrs)
@@ -151,10 +162,10 @@ def _looped(
     return apply(op, tuple(whole), attrs)
 
 
-def _along(op, inputs, flags, attrs, size):
+def _along(op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int) -> Output:
     """Ops along the dims that an attribute names, of inputs that are equal in rank."""
-    inputs = (spread(x, f, size) for x, f in zip(inputs, flags, strict=True))
-    return apply(op, tuple(inputs), _shifted(attrs))
+    whole = (spread(x, f, size) for x, f in zip(inputs, flags, strict=True))
+    return apply(op, tuple(whole), _shifted(attrs))
 
 
 def _shifted(attrs: Attrs) -> dict[str, object]:
@@ -167,7 +178,9 @@ def _shifted(attrs: Attrs) -> dict[str, object]:
     return out
 
 
-def _sampler(op, inputs, flags, attrs, size):
+def _sampler(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> Output:
     """Draws, one per element of parameters and counters; seed and stream are for all of them."""
     *given, seed, stream, counters = inputs
     if flags[-3] or flags[-2]:
@@ -217,17 +230,19 @@ def _slice(
 
 
 @rule("slice_put")
-def _slice_put(op, inputs, flags, attrs, size):
+def _slice_put(
+    op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
+) -> TensorBase:
     x, v = inputs
     x = spread(x, flags[0], size)
-    v = align(v, flags[1], x.array.ndim - 1)
-    return apply(op, (x, v), {"spec": ((0, 1, size), *attrs["spec"])})
+    aligned = align(v, flags[1], x.array.ndim - 1)
+    return apply(op, (x, aligned), {"spec": ((0, 1, size), *attrs["spec"])})
 
 
 @rule("argmax", "argmin")
 def _extreme(
     op: Op, inputs: list[TensorBase], flags: list[bool], attrs: Attrs, size: int
-) -> TensorBase:
+) -> Output:
     """Positions along one dim, or in the slice as a whole."""
     shape = inputs[0].array.shape[1:]
     if len(attrs["dims"]) != len(shape):
@@ -332,7 +347,14 @@ def _solve(
 class _Places:
     """Where the dims of a slice with `rank` dims go when it is indexed along `dims`."""
 
-    def __init__(self, rank, dims, index, flags, size):
+    def __init__(
+        self,
+        rank: int,
+        dims: tuple[int, ...],
+        index: list[TensorBase],
+        flags: list[bool],
+        size: int,
+    ) -> None:
         self.rank, self.dims, self.size = rank, dims, size
         self.vary = any(flags)
         shapes = [_slice_shape(i, f) for i, f in zip(index, flags, strict=True)]

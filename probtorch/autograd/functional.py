@@ -20,13 +20,16 @@ from probtorch.ops.reduction import sum
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 
-def _call(func, inputs):
+def _call(
+    func: Callable[..., Tree], inputs: TensorBase | Sequence[TensorBase]
+) -> tuple[tuple[TensorBase, ...], bool]:
     """Return inputs as a tuple, and whether there was only one."""
-    one = isinstance(inputs, TensorBase)
-    return ((inputs,) if one else tuple(inputs)), one
+    if isinstance(inputs, TensorBase):
+        return (inputs,), True
+    return tuple(inputs), False
 
 
-def _finished(tree, create_graph):
+def _finished(tree: Tree, create_graph: bool) -> Tree:
     """Return the tree of results, off the tape unless `create_graph`."""
     if create_graph or not grad_enabled():
         return tree
@@ -170,7 +173,9 @@ def _forward(op: str, strategy: str) -> bool:
     return strategy == "forward-mode"
 
 
-def _check_dependence(op: str, func, xs: tuple[TensorBase, ...], twice: bool = False) -> None:
+def _check_dependence(
+    op: str, func: Callable[..., Tree], xs: tuple[TensorBase, ...], twice: bool = False
+) -> None:
     """Refuse a function with results, or if `twice` with gradients, that miss an input."""
     with enable_grad():
         ys = [as_tensor(x).detach().clone().requires_grad_() for x in xs]
@@ -196,7 +201,7 @@ def _refuse_constants(op: str, what: str, results: list[TensorBase], ys: list[Te
                 )
 
 
-def _scalar(func, op: str):
+def _scalar(func: Callable[..., Tree], op: str) -> Callable[..., TensorBase]:
     def checked(*xs: TensorBase) -> TensorBase:
         out = func(*xs)
         if out.numel() != 1:

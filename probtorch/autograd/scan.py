@@ -154,7 +154,7 @@ class _Loop:
 
     # ------------------------------------------------------------------------------------- unrolled
 
-    def unrolled(self):
+    def unrolled(self) -> tuple[Tree, Tree]:
         carry = [clone(x) for x in self.carry]
         if not self.n:
             return self._nothing()
@@ -166,7 +166,7 @@ class _Loop:
             rows.reverse()
         return self.result(carry, [stack(list(column)) for column in zip(*rows, strict=True)])
 
-    def _nothing(self) -> tuple[TensorBase, ...]:
+    def _nothing(self) -> tuple[Tree, Tree]:
         """No steps: outputs of length 0, whose form one step on zeros tells."""
         with no_grad():
             slices = [x.new_zeros(x.shape[1:]) for x in self.xs]
@@ -260,7 +260,15 @@ class _Loop:
             index_put(row, (t,), found[result]) for row, result in zip(rows, self.kept, strict=True)
         ]
 
-    def backward(self, states, xs, kept, closed_over, g_carry, g_ys):
+    def backward(
+        self,
+        states: list[TensorBase],
+        xs: list[TensorBase],
+        kept: list[TensorBase],
+        closed_over: list[TensorBase],
+        g_carry: Sequence[TensorBase],
+        g_ys: Sequence[TensorBase],
+    ) -> list[TensorBase | None]:
         """Pull gradients of the last state and of all outputs back through all steps.
 
         Returns
@@ -321,7 +329,9 @@ class _Loop:
             found[len(states) + i] = g
         return [*found, *g_captured]
 
-    def backward_on_tape(self, closed_over, gradients):
+    def backward_on_tape(
+        self, closed_over: list[TensorBase], gradients: Sequence[TensorBase]
+    ) -> list[TensorBase | None]:
         """Do the same with every step on the tape, for derivatives of the gradient."""
         # The step may close over a state or what it takes slices of, too.
         loop = copy.copy(self)

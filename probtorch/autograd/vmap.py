@@ -22,7 +22,7 @@ from probtorch.autograd.batch import RANDOMNESS, Batch, first_slice, whole_batch
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import flatten, unflatten
+from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.core.typed import Tree
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.movement import movedim, slice_
@@ -136,7 +136,13 @@ def vmap(
     return wrapped
 
 
-def _mapped(func, items, flags, structure, batch):
+def _mapped(
+    func: Callable[..., Tree],
+    items: list[TensorBase],
+    flags: list[bool],
+    structure: Structure,
+    batch: Batch,
+) -> tuple[list[TensorBase], Structure]:
     """Run `func` on all slices; returns the batches of its results and their structure."""
     own = [first_slice(batch, x) if f else x for x, f in zip(items, flags, strict=True)]
     with batch:
@@ -194,7 +200,7 @@ def _size(items: list[TensorBase], flags: list[bool]) -> int:
     return sizes[0]
 
 
-def _dims_of(dims, tree):
+def _dims_of(dims: Tree, tree: Tree) -> list[int | None]:
     """Return the dim of each leaf of `tree`, for `dims` a tree that may end above the leaves."""
     if dims is None or (isinstance(dims, int) and not isinstance(dims, bool)):
         return [dims] * len(flatten(tree)[0])
@@ -212,18 +218,19 @@ def _dims_of(dims, tree):
     )
 
 
-def _out_dims(dims: int, structure, count: int) -> list[int]:
+def _out_dims(dims: int, structure: Structure, count: int) -> list[int]:
     if isinstance(dims, int) and not isinstance(dims, bool):
         return [dims] * count
     found = _dims_of(dims, unflatten(structure, range(count)))
-    if any(d is None for d in found):
+    places = [d for d in found if d is not None]
+    if len(places) < len(found):
         raise ArgumentError(
             "vmap",
             expected="an int for every result, where its batch dim goes",
             got=f"out_dims={dims!r}",
             fix="write 0 for it, and take [0] of a result that all slices share",
         )
-    return found
+    return places
 
 
 explain_calls(globals())
