@@ -1,6 +1,7 @@
 """Proposals of `IndependentMH`: from draws, from guides, and as they are stated."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from probtorch.infer import (
     Pathfinder,
     Target,
     Trace_ELBO,
+    init_to_value,
 )
 from probtorch.infer.autoguide import AutoMultivariateNormal
 from probtorch.optim import Adam
@@ -258,3 +260,35 @@ def test_what_has_no_distribution_says_what_to_do():
             IndependentMH(line, proposal=wrong)
     with pytest.raises(ArgumentError, match="loc and covariance without a proposal"):
         IndependentMH(line, proposal=exact(), loc=[0.0, 0.0], covariance=[1.0, 1.0])
+
+
+def test_values_of_sites_may_have_fewer_coordinates_than_numbers():
+    def model():
+        probtorch.sample("w", dist.Dirichlet(probtorch.tensor([1.0, 2.0, 3.0])))
+
+    kernel = IndependentMH(model, proposal={"w": dist.Dirichlet(probtorch.ones(3))})
+    mcmc = MCMC(kernel, num_samples=4000, num_chains=1, seed=0, progress_bar=False)
+    found = mcmc.run().posterior["w"].mean((0, 1))
+    # Standard errors of 0.006 at an effective number of 1000.
+    np.testing.assert_allclose(found, [1 / 6, 2 / 6, 3 / 6], atol=0.03)
+
+
+@pytest.mark.parametrize("site", [True, False])
+def test_a_start_that_is_never_proposed_is_no_error(site):
+    """The density of the proposals is 0 there, however they check their values."""
+
+    def model():
+        probtorch.sample("z", dist.Normal(0.0, 1.0))
+
+    law = dist.Uniform(5.0, 6.0, validate_args=True)
+    law = {"z": law} if site else law.expand((1,)).to_event(1)
+    mcmc = MCMC(
+        IndependentMH(model, proposal=law, init_strategy=init_to_value(values={"z": 0.5})),
+        num_samples=20, num_chains=1, seed=0, progress_bar=False,
+    )  # fmt: skip
+    mcmc.diagnose = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it stands still, and says so
+        draws = mcmc.run()
+    assert (draws.posterior["z"] == 0.5).all()
+    assert (draws.sample_stats["acceptance_rate"] == 0.0).all()

@@ -8,6 +8,7 @@ that supports may depend on other sites.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -41,6 +42,18 @@ def is_stated(proposal: object) -> bool:
     if isinstance(proposal, Mapping):
         return bool(proposal) and all(isinstance(x, Distribution) for x in proposal.values())
     return isinstance(proposal, Distribution)
+
+
+def _unchecked(fn: Distribution) -> Distribution:
+    """A distribution, and those it is made of, with density 0 outside of the support: a chain may
+    stand where nothing is proposed.
+    """
+    found = copy.copy(fn)
+    found._validate_args = False
+    for name, part in vars(fn).items():
+        if isinstance(part, Distribution):
+            setattr(found, name, _unchecked(part))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,14 +148,13 @@ class ProposalLaw:
         """The position of values by site."""
         target = self.target
         assert target is not None
-        parts = {
-            n: reshape(values[n], (s.stop - s.start,)) for n, s in target.slots.items()
-        }  # fmt: skip
         if isinstance(target, ModelTarget):
             placing = Placing(values, target.slots)
             with validation_enabled(False):
                 target.run(placing)
             parts = placing.parts
+        else:
+            parts = {n: reshape(values[n], (s.stop - s.start,)) for n, s in target.slots.items()}
         return cat([cast(parts[name], float64) for name in target.slots])
 
     def log_prob(self, position: TensorBase) -> TensorBase:
@@ -151,7 +163,7 @@ class ProposalLaw:
         assert target is not None
         with in_float64(), validation_enabled(False):
             if not isinstance(stated, Mapping):
-                return stated.log_prob(position)
+                return _unchecked(stated).log_prob(position)
             log_det: TensorBase | float = 0.0
             values = {n: slot_values(position, slot) for n, slot in target.slots.items()}
             if isinstance(target, ModelTarget):
@@ -159,7 +171,7 @@ class ProposalLaw:
                 target.run(evaluation)
                 values, log_det = evaluation.values, evaluation.total()
             for name, fn in stated.items():
-                log_det = log_det + total(fn.log_prob(values[name]))
+                log_det = log_det + total(_unchecked(fn).log_prob(values[name]))
         assert isinstance(log_det, TensorBase)  # there is a site
         return log_det
 
