@@ -441,7 +441,10 @@ def _of_hidden(site: Site) -> TensorBase | float:
     there the mean over its runs is taken, so that it adds nothing.
     """
     size = math.log(site.infer["_enum_total"])
-    return size if site.mask is False else where(some(site.mask), 0.0, size)
+    if site.mask is False:
+        return size
+    assert isinstance(site.mask, TensorBase)  # or nothing is hidden
+    return where(some(site.mask), 0.0, size)
 
 
 def marginal_likelihoods(trace: Trace, enumeration: Enumeration) -> dict[str, TensorBase]:
