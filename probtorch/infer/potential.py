@@ -246,6 +246,7 @@ class ModelTarget(Target):
         evaluation = functools.partial(Evaluation, slots=self.slots, sites=False)
         branches, leftmost = self._find_branches(first)
         self._sums = Sums(self.run, evaluation, leftmost - 1, self.sums_out, branches)
+        self._in_plates = {n for n in self.summed if n in first and first[n].plates}
         if self.summed:
             self._check_sum()
         shown = (*self.slots, *self.deterministic, *self.summed)
@@ -455,6 +456,19 @@ class ModelTarget(Target):
         found = self._sums.values_at(np.asarray(draws, np.float64), temperature, generator)
         # For the others there is no value in some rows.
         return {name: x for name, x in found.items() if self._sums.on_all_paths(name)}
+
+    def shared_discrete_at(
+        self, draws: np.ndarray, generator: Generator | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return a posterior draw of the summed sites that stand in no plate; see `discrete_at`.
+
+        New data share them, where a row of a plate has its own. Of a model with branches those of
+        all of them are there; a run comes to what its branch has.
+        """
+        if self.summed.keys() <= self._in_plates and not self._sums.branches:
+            return {}
+        found = self._sums.values_at(np.asarray(draws, np.float64), 1, generator)
+        return {name: x for name, x in found.items() if name not in self._in_plates}
 
     def constrain(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the values of latent and deterministic sites at `q`; see `Target.constrain`."""

@@ -285,16 +285,26 @@ class SampledDraws(Draws):
         ------
         InferenceError
             If the draws do not know their model.
+
+        Notes
+        -----
+        Finite discrete sites that were summed out are drawn from their posterior, given the data of
+        the inference, as `infer_discrete` does. Those inside of plates are drawn anew: each row of
+        new data has its own, and so has each row of a replication.
+        `Predictive(infer_discrete=True)` draws them from their posterior too.
         """
         target = self._model()
         # From the positions, since the posterior may have been narrowed to some of its variables.
         latent = target.constrain_many(self.positions)
         latent = {name: latent[name] for name in target.slots}
+        generator = None if seed is None else generator_of(seed)
+        shared = target.shared_discrete_at(self.positions, generator)
+        latent |= shared
         if args or kwargs:
-            found = Predictive(target.model, latent, batch_ndims=2, seed=seed)(*args, **kwargs)
-            return _arrays(found)
+            found = Predictive(target.model, latent, batch_ndims=2, seed=generator)(*args, **kwargs)
+            return {n: x for n, x in shared.items() if n in target.summed} | _arrays(found)
         sites, model = target.observed, target.unconditioned
-        found = Predictive(model, latent, return_sites=sites, batch_ndims=2, seed=seed)()
+        found = Predictive(model, latent, return_sites=sites, batch_ndims=2, seed=generator)()
         return _arrays(found)
 
     def log_likelihood(self) -> dict[str, np.ndarray]:
