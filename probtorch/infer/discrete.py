@@ -23,7 +23,7 @@ from probtorch.infer.enumeration.choices import ONE_BY_ONE, Choices, branches_of
 from probtorch.infer.enumeration.decode import decode
 from probtorch.infer.enumeration.enumerated_check import GiveValues
 from probtorch.infer.enumeration.factors import axes_of, compute_densities
-from probtorch.infer.enumeration.summed import marginal_density
+from probtorch.infer.enumeration.summed import leftmost_plate, marginal_density
 from probtorch.infer.model_calls import check_model
 from probtorch.infer.objectives.runs import same_draws
 from probtorch.ops.categories import categorical
@@ -209,17 +209,17 @@ def _enumerated(
                 found = _run(model, args, kwargs, enumerating, *handlers)
                 with no_grad():
                     compute_densities(found)
-            if _leftmost_plate(found) > first_dim:
+            if leftmost_plate(found) > first_dim:
                 return found, enumeration
         except DeeperPlates:
             pass
         except Exception:
             # Plates may have met variables at their dims before a site could tell.
             with same_draws():
-                if _leftmost_plate(_run(model, args, kwargs)) > first_dim:
+                if leftmost_plate(_run(model, args, kwargs)) > first_dim:
                     raise
         with same_draws():
-            first_dim = min(first_dim, _leftmost_plate(_run(model, args, kwargs))) - 1
+            first_dim = min(first_dim, leftmost_plate(_run(model, args, kwargs))) - 1
 
 
 def _run(
@@ -239,12 +239,6 @@ def _run(
     finally:
         STATE.handlers = before
     return tracer.trace
-
-
-def _leftmost_plate(found: Trace) -> int:
-    """The leftmost dim that a plate takes, 0 if there is none."""
-    frames = (f for site in found.nodes.values() for f in site.plates)
-    return min((f.dim for f in frames if f.dim is not None), default=0)
 
 
 def _finite(site: Site) -> str | None:
