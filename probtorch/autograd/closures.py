@@ -8,6 +8,7 @@ gradients back through it step by step. What the function closes over is found b
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from probtorch.autograd.listener import Listener
@@ -23,13 +24,21 @@ from probtorch.ops.control import cond, while_loop
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs, Op, Operand, Output
     from probtorch.core.rng import Generator
+    from probtorch.core.tree import Structure
+    from probtorch.core.typed import Tree
 
 __all__ = ["captured", "cut_off", "is_float", "stand_in"]
 
 T = TypeVar("T")
 
 
-def captured(fn, own: list[TensorBase], branches: bool = False, others=None, refusals=None):
+def captured(
+    fn: Callable[[], object],
+    own: list[TensorBase],
+    branches: bool = False,
+    others: list[TensorBase] | None = None,
+    refusals: list[str] | None = None,
+) -> list[TensorBase] | None:
     """Call ``fn()`` off the record, and return what it closes over that needs a gradient.
 
     Parameters
@@ -78,7 +87,7 @@ def stand_in(x: TensorBase) -> TensorBase:
 
 
 @contextlib.contextmanager
-def cut_off(tensors):
+def cut_off(tensors: Iterable[TensorBase]) -> Iterator[None]:
     """Context manager: tensors are leaves, so that a gradient stops at each of them.
 
     A step closes over them, so nothing can be put in their place; and one may depend on another,
@@ -97,6 +106,7 @@ def cut_off(tensors):
         for t, (grad_fn, index), table in zip(tensors, before, hooks, strict=True):
             t.grad_fn, t._index = grad_fn, index
             if table is not None:
+                assert t._extra is not None  # they were taken out of it
                 t._extra["hooks"] = table
 
 
@@ -114,7 +124,7 @@ class _Probe(Listener):
 
     reruns = True
 
-    def __init__(self, own, branches):
+    def __init__(self, own: Iterable[TensorBase], branches: bool) -> None:
         super().__init__()
         self.branches = branches
         self.depth = 0  # of loops and branches within the step
@@ -133,7 +143,7 @@ class _Probe(Listener):
                     self.captured.append(x)
         self._made(*(out if type(out) is tuple else (out,)))
 
-    def _made(self, *tensors):
+    def _made(self, *tensors: TensorBase) -> None:
         self.own.update((id(t), t) for t in tensors)
 
     def fresh(self, t: TensorBase) -> None:
@@ -174,11 +184,11 @@ class _Probe(Listener):
     def differentiated(self, leaf: TensorBase) -> None:
         """Let gradients be taken; hooks are looked for before each call."""
 
-    def _from_outside(self, t, what) -> None:
+    def _from_outside(self, t: TensorBase, what: str) -> None:
         if self._is_outside(t):
             self._refuse(f"{what} of an argument or of a tensor made outside")
 
-    def _is_outside(self, t) -> bool:
+    def _is_outside(self, t: TensorBase) -> bool:
         return id(t) not in self.own or (t._extra is not None and "stands_for" in t._extra)
 
     def in_place(self, target: TensorBase, value: TensorBase) -> None:
@@ -201,15 +211,28 @@ class _Probe(Listener):
         """Loops and branches of the step itself are; within them Python's own run."""
         return not self.depth
 
-    def while_loop(self, cond_fn, body_fn, items, structure):
+    def while_loop(
+        self,
+        cond_fn: Callable[..., TensorBase],
+        body_fn: Callable[..., Tree],
+        items: Sequence[TensorBase],
+        structure: Structure,
+    ) -> Tree:
         """Run a loop within the step."""
         return self._inner(while_loop, cond_fn, body_fn, unflatten(structure, items))
 
-    def cond(self, pred, true_fn, false_fn, items, structure):
+    def cond(
+        self,
+        pred: TensorBase,
+        true_fn: Callable[..., Tree],
+        false_fn: Callable[..., Tree],
+        items: Sequence[TensorBase],
+        structure: Structure,
+    ) -> Tree:
         """Run a branch within the step."""
         return self._inner(cond, pred, true_fn, false_fn, *unflatten(structure, items))
 
-    def _inner(self, run, *arguments):
+    def _inner(self, run: Callable[..., Tree], *arguments: object) -> Tree:
         # As Python's own, whose tests are no guards.
         self.depth += 1
         try:

@@ -79,7 +79,7 @@ class Escape:
     sites: tuple[str, ...]
     place: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         of = ", ".join(self.sites) or "the point"
         return f"{self.how} of {of} at {self.place}" if self.place else f"{self.how} of {of}"
 
@@ -97,7 +97,7 @@ class Choice:
     what: Escape
     value: bool | int
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.what} is {self.value}"
 
 
@@ -290,9 +290,9 @@ class Watch(Listener):
 
     # -------------------------------------------------------------------------------------- details
 
-    def _note(self, how, t):
+    def _note(self, how: str, t: TensorBase) -> Escape | None:
         """Note that `t` left; returns the `Escape`, None if it depends on nothing with a name."""
-        sites = ()
+        sites: tuple[str, ...] = ()
         if len(self.escapes) < MAX_ESCAPES:
             sites = self._sites_of(t)
             if not sites and self._names:
@@ -345,7 +345,7 @@ class Watch(Listener):
         self.cuts += t.array.dtype.kind in "fc"
         t.array = self._hold(kind, t.array)
 
-    def _hold(self, kind: str, array: np.ndarray, inputs=()) -> np.ndarray:
+    def _hold(self, kind: str, array: np.ndarray, inputs: tuple[object, ...] = ()) -> np.ndarray:
         entry = (kind, array.shape, array.dtype)
         if self.like is None:
             self._held.append((*entry, array.copy(), inputs))
@@ -366,7 +366,7 @@ class Watch(Listener):
         boxed[()] = value
         return self._hold(how, boxed)[()]
 
-    def _follow(self, op, inputs, attrs, out):
+    def _follow(self, op: Op, inputs: Sequence[object], attrs: Attrs, out: TensorBase) -> None:
         """Let a draw follow its implicit derivative from where it was in the first run."""
         self.cuts += 1
         arrays = tuple(x.array.copy() if isinstance(x, TensorBase) else x for x in inputs)
@@ -380,13 +380,16 @@ class Watch(Listener):
             wrap(x.array - b) if isinstance(x, TensorBase) and b.dtype.kind in "fc" else None
             for b, x in zip(before, inputs, strict=True)
         ]
+        assert op.jvp is not None  # what is implicit is a tangent's rule
         self._inside += 1
         try:
-            out.array = array + op.jvp(moved, base, given, attrs).array
+            change = op.jvp(moved, base, given, attrs)
+            assert isinstance(change, TensorBase)
+            out.array = array + change.array
         finally:
             self._inside -= 1
 
-    def _know(self, value, escape) -> None:
+    def _know(self, value: object, escape: Escape) -> None:
         """Remember what left, to recognise it."""
         if type(value) is float:
             self._floats[id(value)] = (value, escape)
@@ -397,7 +400,7 @@ class Watch(Listener):
             for item in value:
                 self._know(item, escape)
 
-    def _refuse_return(self, inputs) -> None:
+    def _refuse_return(self, inputs: Sequence[object]) -> None:
         for x in inputs:
             found: tuple[object, Escape] | None
             if isinstance(x, TensorBase):
@@ -407,7 +410,7 @@ class Watch(Listener):
             if found is not None:
                 raise _came_back(found[1])
 
-    def _sites_of(self, t):
+    def _sites_of(self, t: TensorBase) -> tuple[str, ...]:
         """Names of what `t` depends on, nearest first."""
         found, seen, front = [], set(), [t]
         while front and len(seen) < MAX_WALK:
@@ -462,7 +465,7 @@ def restore(watch: Watch) -> None:
         t.array[...] = array
 
 
-def _like(value, array):
+def _like(value: object, array: np.ndarray) -> object:
     """The elements of `array` in the form of `value`."""
     if isinstance(value, np.ndarray):
         return array.astype(value.dtype)
@@ -471,14 +474,14 @@ def _like(value, array):
     return array.tolist() if isinstance(value, list) else array.__dlpack__()
 
 
-def _owner(array):
+def _owner(array: np.ndarray) -> np.ndarray:
     """The array at the bottom of a chain of views."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
-def _taker():
+def _taker() -> str:
     """The file of the code that took a value out of a tensor."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.endswith(_PASSED):
@@ -498,7 +501,7 @@ _PASSED = (
 )
 
 
-def _came_back(escape):
+def _came_back(escape: Escape) -> InferenceError:
     sites = ", ".join(escape.sites) or "the point"
     return InferenceError(
         f"the gradient for {sites} is cut: a value that left the computation comes back into it",

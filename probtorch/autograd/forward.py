@@ -37,6 +37,7 @@ from probtorch.ops.arithmetic import clone
 if TYPE_CHECKING:
     from probtorch.autograd.function import Function, FunctionCtx
     from probtorch.core.op import Attrs, Op, Operand, Output
+    from probtorch.core.tree import Structure
 
 __all__ = ["TangentSweep", "jvp"]
 
@@ -55,7 +56,7 @@ class TangentSweep(Listener):
         self._tangents = {}
         self._viewed = {}
 
-    def _set(self, t, tangent):
+    def _set(self, t: TensorBase, tangent: TensorBase | None) -> None:
         """Give `t` a tangent (None for none)."""
         # The entry keeps the tensor alive, so that no other one gets its id.
         self._tangents[id(t)] = (t, tangent)
@@ -81,10 +82,10 @@ class TangentSweep(Listener):
             raise _CannotFollow
         active = set_recorder(self.outer)
         try:
-            pushed = op.jvp(tangents, out, inputs, attrs)
+            pushed: Tree = op.jvp(tangents, out, inputs, attrs)
         finally:
             set_recorder(active)
-        if type(out) is tuple:
+        if isinstance(out, tuple):
             for o, t in zip(out, pushed, strict=True):
                 self._set(o, t)
         else:
@@ -183,11 +184,17 @@ def jvp(
     return found if has_aux else found[:2]
 
 
-def _forward(func, items, directions, structure, has_aux):
+def _forward(
+    func: Callable[..., Tree],
+    items: list[TensorBase],
+    directions: list[TensorBase],
+    structure: Structure,
+    has_aux: bool,
+) -> tuple[Tree, Tree, Tree]:
     sweep = TangentSweep()
     own = [clone(x) if x.requires_grad else same(x) for x in items]
-    for y, t in zip(own, directions):
-        sweep._set(y, t)
+    for y, direction in zip(own, directions):
+        sweep._set(y, direction)
     with sweep:
         out, aux = split_aux(func(*unflatten(structure, own)), has_aux, "jvp")
         outs, out_structure = flatten(out)
@@ -199,13 +206,13 @@ def _forward(func, items, directions, structure, has_aux):
 
 
 def _by_two_reverse_passes(
-    func,
+    func: Callable[..., Tree],
     items: list[TensorBase],
     directions: list[TensorBase],
-    structure: tuple[type, tuple[tuple[str, ...], ...]],
+    structure: Structure,
     has_aux: bool,
     before: bool,
-) -> tuple[TensorBase, TensorBase, None]:
+) -> tuple[Tree, Tree, Tree]:
     own = stand_ins(items, "jvp")
     try:
         out, aux = split_aux(func(*unflatten(structure, own)), has_aux, "jvp")
@@ -234,12 +241,7 @@ def _zeros(o: TensorBase) -> TensorBase:
     return wrap(array_module(o.array).zeros(o.array.shape, o.array.dtype))
 
 
-def _matched(
-    primals: TensorBase
-    | tuple[TensorBase | dict[str, TensorBase] | tuple[TensorBase, TensorBase], ...],
-    tangents: TensorBase
-    | tuple[TensorBase | dict[str, TensorBase] | tuple[TensorBase, TensorBase], ...],
-):
+def _matched(primals: Tree, tangents: Tree) -> tuple[list[TensorBase], list[TensorBase], Structure]:
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple):
         raise ArgumentError(
             "jvp",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -176,7 +176,7 @@ class Function:
             finally:
                 active.function_ends(cls)
         several = isinstance(result, tuple)
-        results = list(result) if several else [result]
+        results: list[object] = list(result) if several else [result]
         taped = any(ctx.needs_input_grad)
         dirty = _changed(cls, ctx, results, taped)
         results = [dirty[id(x)] if id(x) in dirty else _not_an_input(x, args) for x in results]
@@ -198,7 +198,7 @@ class Function:
         return tuple(results) if several else results[0]
 
     @classmethod
-    def _forward(cls, ctx: FunctionCtx, args: tuple[TensorBase, float]) -> TensorBase:
+    def _forward(cls, ctx: FunctionCtx, args: tuple[object, ...]) -> Tree:
         with no_grad():
             if cls.setup_context is None:
                 return cls.forward(ctx, *args)
@@ -207,11 +207,11 @@ class Function:
             return result
 
 
-def _on_tape(x: TensorBase) -> bool:
+def _on_tape(x: object) -> TypeGuard[TensorBase]:
     return isinstance(x, TensorBase) and x.requires_grad
 
 
-def _not_an_input(x: TensorBase, args: tuple[TensorBase, float]) -> TensorBase:
+def _not_an_input(x: object, args: tuple[object, ...]) -> object:
     """Return `x`, under a new name if it is an argument: a place on the tape has one tensor."""
     if isinstance(x, TensorBase) and any(x is a for a in args):
         same = wrap(x.array)
@@ -221,7 +221,9 @@ def _not_an_input(x: TensorBase, args: tuple[TensorBase, float]) -> TensorBase:
     return x
 
 
-def _changed(cls, ctx, results, taped):
+def _changed(
+    cls: type[Function], ctx: FunctionCtx, results: Sequence[object], taped: bool
+) -> dict[int, TensorBase]:
     """Return, by the ids of arguments that were changed in place, what stands for their new values
     until these are on the tape.
     """
@@ -253,7 +255,9 @@ def _changed(cls, ctx, results, taped):
     return found
 
 
-def _put_back(ctx, dirty, results):
+def _put_back(
+    ctx: FunctionCtx, dirty: dict[int, TensorBase], results: list[object]
+) -> list[object]:
     """Let arguments that were changed in place take over from what stands for them."""
     node = ctx._node()
     for t in ctx._dirty:
@@ -269,7 +273,13 @@ def _put_back(ctx, dirty, results):
     return results
 
 
-def _attach(cls, ctx, args, tensors, outs):
+def _attach(
+    cls: type[Function],
+    ctx: FunctionCtx,
+    args: tuple[object, ...],
+    tensors: tuple[TensorBase, ...],
+    outs: Sequence[TensorBase],
+) -> None:
     """Put one node for the whole call on the tape."""
     op = Op(cls.__name__, "custom", cls.forward, _rule(cls), num_outputs=len(outs), saves=())
     ctx._specs = [(o.array.shape, o.array.dtype, array_module(o.array)) for o in outs]
@@ -294,10 +304,16 @@ def _attach(cls, ctx, args, tensors, outs):
     ctx._fixed = ()
 
 
-def _rule(cls):
-    def vjp(g, out, inputs, attrs, needs):
+def _rule(cls: type[Function]) -> Callable[..., list[TensorBase | None]]:
+    def vjp(
+        g: TensorBase | Sequence[TensorBase | None],
+        out: TensorBase | None,
+        inputs: tuple[TensorBase, ...],
+        attrs: Attrs,
+        needs: Sequence[bool],
+    ) -> list[TensorBase | None]:
         ctx = attrs["ctx"]
-        gs = list(g) if len(ctx._specs) > 1 else [g]
+        gs: list[TensorBase | None] = [g] if isinstance(g, TensorBase) else list(g)
         if ctx._materialize:
             gs = [
                 wrap(xp.zeros(shape, dtype)) if g is None else g
@@ -322,7 +338,7 @@ def _rule(cls):
     return vjp
 
 
-def _fitting(cls, g: TensorBase, x: TensorBase, i: int) -> TensorBase:
+def _fitting(cls: type[Function], g: TensorBase | None, x: TensorBase, i: int) -> TensorBase | None:
     if g is None:
         return None
     g = conj(as_tensor(g, cls.__name__))
@@ -347,7 +363,7 @@ def once_differentiable(backward: Callable[..., Tree]) -> Callable[..., Tree]:
     """
 
     @functools.wraps(backward)
-    def wrapped(ctx, *gradients):
+    def wrapped(ctx: FunctionCtx, *gradients: TensorBase | None) -> Tree:
         again = grad_enabled()
         with no_grad():
             found = backward(ctx, *gradients)
@@ -361,7 +377,7 @@ def once_differentiable(backward: Callable[..., Tree]) -> Callable[..., Tree]:
     return wrapped
 
 
-def _marked(t: TensorBase, sources: tuple[TensorBase, ...]) -> TensorBase:
+def _marked(t: object, sources: tuple[TensorBase, ...]) -> object:
     """Return `t` with a place on the tape where any gradient raises."""
     if not isinstance(t, TensorBase) or not sources:
         return t
@@ -372,7 +388,11 @@ def _marked(t: TensorBase, sources: tuple[TensorBase, ...]) -> TensorBase:
 
 
 def _refuse(
-    g: TensorBase, out, inputs: tuple[TensorBase, ...], attrs: Attrs, needs: Sequence[bool]
+    g: TensorBase,
+    out: TensorBase,
+    inputs: tuple[TensorBase, ...],
+    attrs: Attrs,
+    needs: Sequence[bool],
 ) -> NoReturn:
     raise NotDifferentiableError(
         "once_differentiable",

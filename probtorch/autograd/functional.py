@@ -188,7 +188,7 @@ def _check_dependence(
 
 def _refuse_constants(op: str, what: str, results: list[TensorBase], ys: list[TensorBase]) -> None:
     for result in results:
-        found: tuple[TensorBase, ...] = ()
+        found: tuple[TensorBase | None, ...] = ()
         if result.requires_grad:
             found = tape.grad(result.sum(), ys, retain_graph=True, allow_unused=True)
         for i in range(len(ys)):

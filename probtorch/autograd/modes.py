@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import ParamSpec, Self, TypeVar, overload
+from collections.abc import Callable, Generator
+from typing import ParamSpec, Self, TypeVar, cast, overload
 
 from probtorch.core import dispatch
 from probtorch.core.tensor_base import TensorBase
@@ -24,6 +24,8 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Yielded = TypeVar("Yielded")
+Sent = TypeVar("Sent")
 
 
 class _Mode:
@@ -45,25 +47,28 @@ class _Mode:
 
     def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
         if inspect.isgeneratorfunction(fn):
-            return _in_each_turn(fn, self._value)
+            # Their R is a generator, and stays the one it is.
+            return cast("Callable[P, R]", _in_each_turn(fn, self._value))
 
         @functools.wraps(fn)
-        def wrapped(*args, **kwargs):
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
             with self:
                 return fn(*args, **kwargs)
 
         return wrapped
 
 
-def _in_each_turn(fn, value):
+def _in_each_turn(
+    fn: Callable[P, Generator[Yielded, Sent, R]], value: bool
+) -> Callable[P, Generator[Yielded, Sent, R]]:
     """Return a generator function whose body runs in a grad mode, and its consumer in their own."""
 
-    def turn(step, *args: object) -> int:
+    def turn(step: Callable[..., T], *args: object) -> T:
         with _Mode(value):
             return step(*args)
 
     @functools.wraps(fn)
-    def wrapped(*args, **kwargs):
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Generator[Yielded, Sent, R]:
         body = fn(*args, **kwargs)
         try:
             out = turn(body.send, None)
@@ -132,7 +137,7 @@ def stop_gradient(x: Tree = None) -> Tree:
     return map_tree(_detached, x)
 
 
-def _detached(t):
+def _detached(t: object) -> object:
     return t.detach() if isinstance(t, TensorBase) else t
 
 

@@ -177,7 +177,7 @@ class _Loop:
 
     # --------------------------------------------------------------------------------------- rolled
 
-    def probe(self) -> list[TensorBase]:
+    def probe(self) -> list[TensorBase] | None:
         """Run a step off the record, to learn its form and what it closes over.
 
         Returns

@@ -15,11 +15,11 @@ out: outputs, leaves and targets, hooks, custom functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
 from sys import getprofile
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 from weakref import ref
 
 from numpy import ndarray, ones
@@ -42,9 +42,17 @@ from probtorch.ops.families import partial_in_single, unbroadcast, unbroadcast_a
 
 __all__ = ["backward", "grad"]
 
+# Where on the tape a tensor is: which output of the node of an id, or a leaf by its own.
+Place: TypeAlias = tuple[int, int] | tuple[str, int]
+# What a node is sent: one cotangent, or a list with one (or None) for each of several outputs.
+Cotangent = TypeVar("Cotangent", TensorBase, list[TensorBase | None])
+# The user's, of a cotangent; or a weak reference to the tensor that keeps it.
+Hook: TypeAlias = Callable[..., TensorBase | None]
+
 _NUMBERS = frozenset((bool, int, float, complex))
 _EPOCH = itemgetter(0)
 _NONE: dict[int, Callable[..., ndarray]] = {}
+_NOWHERE: set[Place] = set()
 _ONE = {dtype: ones((), dtype) for dtype in (float64, float32)}
 
 
@@ -88,11 +96,37 @@ def backward(
             for hook in list(leaf._extra["after_grad"].values()):
                 hook(leaf)
     for t in {id(t): t for t in inputs or ()}.values():
-        g = found.get(_place(t))
-        if g is not None and t.grad_fn is not None:
-            _accumulate(t, g, create_graph)
+        inner = found.get(_place(t))
+        if inner is not None and t.grad_fn is not None:
+            _accumulate(t, inner, create_graph)
 
 
+@overload
+def grad(
+    outputs: TensorBase | Sequence[TensorBase],
+    inputs: TensorBase | Sequence[TensorBase],
+    grad_outputs: TensorBase | Sequence[TensorBase | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: Literal[False] | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[TensorBase, ...]: ...
+@overload
+def grad(
+    outputs: TensorBase | Sequence[TensorBase],
+    inputs: TensorBase | Sequence[TensorBase],
+    grad_outputs: TensorBase | Sequence[TensorBase | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    *,
+    materialize_grads: Literal[True],
+) -> tuple[TensorBase, ...]: ...
+@overload
 def grad(
     outputs: TensorBase | Sequence[TensorBase],
     inputs: TensorBase | Sequence[TensorBase],
@@ -103,7 +137,18 @@ def grad(
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
-) -> tuple[TensorBase, ...]:
+) -> tuple[TensorBase | None, ...]: ...
+def grad(
+    outputs: TensorBase | Sequence[TensorBase],
+    inputs: TensorBase | Sequence[TensorBase],
+    grad_outputs: TensorBase | Sequence[TensorBase | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[TensorBase | None, ...]:
     """Return the gradients of the sum of `outputs` with respect to `inputs`, leaving every `.grad`.
 
     Parameters
@@ -135,9 +180,15 @@ def grad(
     """
     inputs = [inputs] if isinstance(inputs, TensorBase) else list(inputs)
     if is_grads_batched:
-        options = {"retain_graph": retain_graph, "create_graph": create_graph}
-        options |= {"allow_unused": allow_unused, "materialize_grads": materialize_grads}
-        return _batched(outputs, inputs, grad_outputs, options)
+        return _batched(
+            outputs,
+            inputs,
+            grad_outputs,
+            retain_graph,
+            create_graph,
+            allow_unused,
+            materialize_grads,
+        )
     seeds = _seeds(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     found, leaves = _sweep(seeds, _targets(inputs, "grad"), keep, create_graph)
@@ -157,11 +208,23 @@ def grad(
     return tuple(out)
 
 
-def _batched(outputs, inputs, grad_outputs, options):
+def _batched(
+    outputs: TensorBase | Sequence[TensorBase],
+    inputs: Sequence[TensorBase],
+    grad_outputs: TensorBase | Sequence[TensorBase | None] | None,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[TensorBase | None, ...]:
     """Return gradients for a batch of cotangents."""
-    single = grad_outputs is None or isinstance(grad_outputs, TensorBase)
-    gs = [grad_outputs] if single else list(grad_outputs)
-    if any(g is None for g in gs):
+    given: list[TensorBase | None]
+    if grad_outputs is None or isinstance(grad_outputs, TensorBase):
+        given = [grad_outputs]
+    else:
+        given = list(grad_outputs)
+    batches = [g for g in given if g is not None]
+    if len(batches) < len(given):
         raise ArgumentError(
             "grad: is_grads_batched",
             expected="a batch of cotangents for each output",
@@ -170,20 +233,28 @@ def _batched(outputs, inputs, grad_outputs, options):
         )
     used: list[bool] = []
 
-    def pull(*gs):
-        found = grad(outputs, inputs, gs, **options)
+    def pull(*gs: TensorBase) -> tuple[TensorBase, ...]:
+        found = grad(
+            outputs,
+            inputs,
+            gs,
+            retain_graph,
+            create_graph,
+            allow_unused=allow_unused,
+            materialize_grads=materialize_grads,
+        )
         used[:] = [g is not None for g in found]
         return tuple(g for g in found if g is not None)
 
-    found = iter(vmap(pull)(*gs))
+    found = iter(vmap(pull)(*batches))
     return tuple(next(found) if known else None for known in used)
 
 
-def _place(t):
+def _place(t: TensorBase) -> Place:
     return (id(t.grad_fn), t._index) if t.grad_fn is not None else ("leaf", id(t))
 
 
-def _targets(inputs, op):
+def _targets(inputs: Sequence[TensorBase], op: str) -> set[Place]:
     for t in inputs:
         refresh(t)
     if not inputs:
@@ -204,21 +275,27 @@ def _targets(inputs, op):
     return {_place(t) for t in inputs}
 
 
-def _seeds(outputs, gradients):
+def _seeds(
+    outputs: TensorBase | Sequence[TensorBase],
+    gradients: TensorBase | Sequence[TensorBase | None] | None,
+) -> list[tuple[TensorBase, TensorBase]]:
     outputs = [outputs] if isinstance(outputs, TensorBase) else list(outputs)
+    given: Sequence[object]
     if gradients is None:
-        gradients = [None] * len(outputs)
-    elif not isinstance(gradients, (list, tuple)):
-        gradients = [gradients]
-    if len(gradients) != len(outputs):
+        given = [None] * len(outputs)
+    elif isinstance(gradients, (list, tuple)):
+        given = gradients
+    else:
+        given = [gradients]
+    if len(given) != len(outputs):
         raise ArgumentError(
             "backward: gradients do not match the outputs",
             expected=f"one gradient (or None) per output, {len(outputs)} of them",
-            got=str(len(gradients)),
+            got=str(len(given)),
             fix="pass a sequence of the same length",
         )
     seeds = []
-    for out, g in zip(outputs, gradients):
+    for out, g in zip(outputs, given):
         refresh(out)
         shape = out.array.shape
         if not out.requires_grad:
@@ -311,9 +388,7 @@ def _edges(node: TapeNode) -> list[tuple[TensorBase | None, TapeNode | None, int
     return edges
 
 
-def _needed(
-    seeds: list[tuple[TensorBase, TensorBase]], targets: set[tuple[str, int]]
-) -> set[TapeNode]:
+def _needed(seeds: list[tuple[TensorBase, TensorBase]], targets: set[Place]) -> set[TapeNode]:
     """Return the nodes below the seeds from which a target can be reached."""
     seen, stack, nodes = set(), [t.grad_fn for t, _ in seeds if t.grad_fn is not None], []
     while stack:
@@ -346,7 +421,12 @@ def _needed(
     return needed
 
 
-def _sweep(seeds, targets, keep, create_graph):
+def _sweep(
+    seeds: list[tuple[TensorBase, TensorBase]],
+    targets: set[Place] | None,
+    keep: bool,
+    create_graph: bool,
+) -> tuple[dict[Place, TensorBase | None], dict[int, tuple[TensorBase, TensorBase]]]:
     """Run the tape backwards.
 
     Returns the cotangents of `targets` that are not leaves, by place, and ``(leaf, cotangent)`` of
@@ -354,48 +434,56 @@ def _sweep(seeds, targets, keep, create_graph):
     list for nodes with several outputs).
     """
     pending: dict[TapeNode, Any] = {}
-    heap, leaves, found = [], {}, {}
-    needed: Any = None if targets is None else _needed(seeds, targets)
+    heap = []
+    leaves: dict[int, tuple[TensorBase, TensorBase]] = {}
+    found: dict[Place, TensorBase | None] = {}
+    gx: TensorBase | None
+    needed: Any
+    if targets is None:
+        needed, places = None, _NOWHERE
+    else:
+        needed, places = _needed(seeds, targets), targets
     active = recorder()
     # Rules of arithmetic alone may then work on arrays.
     unwatched = active is None and not create_graph and getprofile() is None
 
-    def send(t, grad_fn, index, g):
+    def send(t: TensorBase, grad_fn: TapeNode | None, index: int, g: TensorBase) -> None:
         if grad_fn is None:
             old = leaves.get(id(t))
             leaves[id(t)] = (t, g if old is None else add(old[1], g))
         elif grad_fn.op.num_outputs > 1:
-            parts = pending.get(grad_fn)
+            parts: list[TensorBase | None] | None = pending.get(grad_fn)
             if parts is None:
                 pending[grad_fn] = parts = [None] * grad_fn.op.num_outputs
                 heappush(heap, (-grad_fn.epoch, grad_fn))
-            parts[index] = g if parts[index] is None else add(parts[index], g)
+            had = parts[index]
+            parts[index] = g if had is None else add(had, g)
         elif grad_fn in pending:
             pending[grad_fn] = add(pending[grad_fn], g)
         else:
             pending[grad_fn] = g
             heappush(heap, (-grad_fn.epoch, grad_fn))
 
-    def wanted_by_target(t, grad_fn, index):
+    def wanted_by_target(t: object, grad_fn: TapeNode | None, index: int) -> bool:
         if grad_fn in needed:
             return True
-        return (("leaf", id(t)) if grad_fn is None else (id(grad_fn), index)) in targets
+        return (("leaf", id(t)) if grad_fn is None else (id(grad_fn), index)) in places
 
     before = set_grad_enabled(create_graph)
     try:
-        for out, g in seeds:
-            if needed is None or wanted_by_target(out, out.grad_fn, out._index):
-                send(out, out.grad_fn, out._index, conj(g))
+        for end, seed in seeds:
+            if needed is None or wanted_by_target(end, end.grad_fn, end._index):
+                send(end, end.grad_fn, end._index, conj(seed))
         while heap:
             gx = made = None  # of many rows these are worth having back
             node = heappop(heap)[1]
             g = pending.pop(node)
             op, inputs = node.op, node.inputs
             if node.hooks is not None:
-                g = _run_hooks(node, g)
+                g = _run_hooks(node.hooks, g)
             if needed is not None:
                 for i, part in enumerate(g if op.num_outputs > 1 else (g,)):
-                    if (id(node), i) in targets:
+                    if (id(node), i) in places:
                         found[id(node), i] = part if part is None else conj(part)
                 if node not in needed:
                     continue
@@ -455,12 +543,12 @@ def _sweep(seeds, targets, keep, create_graph):
                     for t, fn, index, wanted in edges
                 ]
                 grads = op.vjp(g, out, inputs, node.attrs, needs)
-                for i, ((t, fn, index, _), need, gx) in enumerate(zip(edges, needs, grads)):
+                for i, ((_, fn, index, _), need, gx) in enumerate(zip(edges, needs, grads)):
                     if need and gx is not None:
                         if active is not None:
                             active.cotangent(node, i, gx)
                         if fn is None or fn in pending or fn.op.num_outputs > 1:
-                            send(t, fn, index, gx)
+                            send(inputs[i], fn, index, gx)
                         else:
                             pending[fn] = gx
                             heappush(heap, (-fn.epoch, fn))
@@ -483,7 +571,7 @@ def _sweep(seeds, targets, keep, create_graph):
     return found, leaves
 
 
-def _check_fresh(node: TapeNode, inputs: tuple[TensorBase, ...], positions) -> None:
+def _check_fresh(node: TapeNode, inputs: tuple[TensorBase, ...], positions: Iterable[int]) -> None:
     for i in positions:
         t = inputs[i]
         if isinstance(t, TensorBase) and changed_since(t, node.epoch):
@@ -499,11 +587,10 @@ def _check_shapes(node: TapeNode, inputs: tuple[object, ...]) -> None:
             raise stale(node, f"the shape of input {i}", t)
 
 
-def _run_hooks(node, g):
-    several = node.op.num_outputs > 1
+def _run_hooks(hooks: Mapping[int, tuple[int, Hook]], g: Cotangent) -> Cotangent:
     # Tensors that keep their gradient come last, with keys below 0, and keep what hooks made of it.
-    for _, (index, hook) in sorted(node.hooks.items(), key=_last_if_kept):
-        part = g[index] if several else g
+    for _, (index, hook) in sorted(hooks.items(), key=_last_if_kept):
+        part = g[index] if isinstance(g, list) else g
         if part is None:
             continue
         if type(hook) is ref:
@@ -515,14 +602,14 @@ def _run_hooks(node, g):
         replaced = hook(conj(part))
         if replaced is not None:
             replaced = conj(replaced)
-            if several:
+            if isinstance(g, list):
                 g[index] = replaced
             else:
                 g = replaced
     return g
 
 
-def _last_if_kept(entry) -> bool:
+def _last_if_kept(entry: tuple[int, tuple[int, Hook]]) -> bool:
     return entry[0] < 0
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from html import escape
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -50,6 +50,7 @@ __all__ = [
     "truth",
 ]
 
+T = TypeVar("T")
 
 # By which NumPy and others get at memory without a copy.
 _ADDRESSES = ("__array_struct__", "__array_interface__")
@@ -97,7 +98,7 @@ def numpy(t: TensorBase, *, force: bool = False) -> np.ndarray:
     return value if recorder() is None else _told("numpy()", t, value)
 
 
-def _on_gpu(t):
+def _on_gpu(t: TensorBase) -> DeviceError:
     return DeviceError(
         "numpy()",
         expected="a cpu tensor",
@@ -183,7 +184,7 @@ def index(t: TensorBase) -> int:
     return _number(t, int, "index")
 
 
-def _number(t, convert, what):
+def _number(t: TensorBase, convert: Callable[[float], T], what: str) -> T:
     if t.array.size != 1:
         _not_one(t, what)
         raise ShapeError(
@@ -211,7 +212,7 @@ def _number(t, convert, what):
     return read(what, t, value) if convert is bool else _told(what, t, value)
 
 
-def _told(what, t, value):
+def _told(what: str, t: TensorBase, value: T) -> T:
     """Tell that Python reads `value` out of `t`, unless all it does with it is to print it;
     returns what it gets.
     """
@@ -221,7 +222,7 @@ def _told(what, t, value):
     how = active.shown(t)
     if how == "shape" and type(value) is float:
         # A recording for shapes computes with numbers that are nobody's.
-        return math.nan
+        return cast("T", math.nan)  # which T is, then
     return value if how == "value" else active.read(what, t, value)
 
 
@@ -271,7 +272,7 @@ def buffer(t: TensorBase, flags: int) -> memoryview:
             got=str(t.device),
             fix="use memoryview(tensor.cpu())",
         )
-    return memoryview(_told("memoryview()", t, t.array))
+    return _told("memoryview()", t, t.array).data
 
 
 def dlpack(
@@ -385,7 +386,7 @@ def formatted(t: TensorBase, spec: str) -> str:
         ) from None
 
 
-def _read(t, value):
+def _read(t: TensorBase, value: np.ndarray) -> np.ndarray | None:
     """Tell that Python reads this tensor's elements as text, unless to print; returns the array of
     what it gets of them, and None where there are no elements to print.
     """

@@ -348,7 +348,7 @@ class CompiledFunction(Compiled):
             elif often is not None:
                 self._untape(often, "")
             return first
-        if version.closed_over is None:
+        if not version.repeatable:
             return self._in_python(args, kwargs)
         if hooks_changed() and any(map(hooked, (*tensors, *version.closed_over))):
             self._hooked("a tensor outside")

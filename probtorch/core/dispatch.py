@@ -201,10 +201,11 @@ class TapeNode:
     op: Op
     inputs: tuple[Any, ...]
     attrs: Attrs
-    # The output by a weak reference, and its array; several in tuples. Hooks by their keys.
+    # The output by a weak reference, and its array; several in tuples.
     out: Any
     saved: Any
-    hooks: dict[int, object] | None
+    # By their keys: of which output, and what is called, which may be a weak reference (`retain`).
+    hooks: dict[int, tuple[int, Callable[..., TensorBase | None]]] | None
     where: object
     __slots__ = (
         "__weakref__",

@@ -106,7 +106,7 @@ def odeint_event(
         value = event_fn(at, problem.state(where_)).reshape(())
         in_time, in_state = grad(value, [at, where_], allow_unused=True)
     slope = problem.f(event_t, y.detach())
-    rate: float | Tensor = 0.0 if in_state is None else (in_state * slope).sum()
+    rate = at.new_zeros(()) if in_state is None else (in_state * slope).sum()
     rate = (rate if in_time is None else rate + in_time).detach()
     crossing = event_fn(event_t, problem.state(y)).reshape(())
     moved = event_t - (crossing - crossing.detach()) / rate

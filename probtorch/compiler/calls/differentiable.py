@@ -55,6 +55,8 @@ class Differentiable:
     ----------
     first : object
         The result of the first call.
+    repeatable : bool
+        Whether a gradient may run the function again.
     called : (str, str) or None
         Something not pure that the first call called, and where (`Calls`).
     filled : str or None
@@ -75,12 +77,11 @@ class Differentiable:
             let_stay(s, t)
         made = Rebuilt(given, structure, self._leaves(own))
         self.environment = environment
-        # None where the function draws or changes tensors outside: it must not run twice.
         self.others, self.refusals, found = [], [], []
         calls = Calls(self.environment.suspicious, self.environment.unread)
         try:
             with calls:
-                self.closed_over = captured(
+                closed_over = captured(
                     lambda: found.append(owner.fn(*made.args, **made.kwargs)),
                     own,
                     branches=True,
@@ -89,6 +90,9 @@ class Differentiable:
                 )
         finally:
             self.filled = made.hand_over()
+        # Where the function draws or changes tensors outside, it must not run twice.
+        self.repeatable = closed_over is not None
+        self.closed_over = closed_over or []
         (self.first,) = found
         self.called = calls.found
         self._learned = weakref.WeakSet()
