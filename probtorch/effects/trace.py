@@ -9,7 +9,6 @@ with.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -48,8 +47,8 @@ class _Nodes(dict):
         raise KeyError(name)
 
 
-def _of_nodes(name: str) -> Any:
-    """A property of a trace that its nodes keep."""
+def _of_nodes(name: str) -> Tree:
+    """A property of a trace that its nodes keep: to a reader of the trace, a tree."""
 
     def fetch(trace: Trace) -> object:
         return getattr(trace.nodes, name)
