@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,7 @@ from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.starts.initialization import uniform_point
 
 if TYPE_CHECKING:
+    from probtorch.distributions.distribution import Distribution
     from probtorch.infer.potential import Target
 
 
@@ -113,7 +114,7 @@ class Statements(Handler):
         )
 
 
-def _inmost(fn):
+def _inmost(fn: Distribution) -> Distribution:
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist
     return fn
@@ -190,14 +191,14 @@ def refuse_flat(target: Target, start: np.ndarray) -> None:
     for slot in target.slots.values():
         if slot.is_structure:
             same[slot.start : slot.stop] = False  # its prior is no part of the density
-    suspects = np.flatnonzero(same)
+    suspects = np.flatnonzero(same).tolist()
     (value, _), q = found[0], points[0]
     flat = [i for i in suspects if _is_line(target, q, value, i, slopes[0, i])]
     if flat:
         raise _improper(target, flat, slopes[0])
 
 
-def _is_line(target, q, value, i, slope):
+def _is_line(target: Target, q: np.ndarray, value: float, i: int, slope: float) -> bool:
     """Whether the log density goes on for ever as it does at `q`, in direction `i`."""
     for step in FAR:
         moved = q.copy()
@@ -211,7 +212,7 @@ def _is_line(target, q, value, i, slope):
     return True
 
 
-def _improper(target, flat, slopes):
+def _improper(target: Target, flat: Sequence[int], slopes: np.ndarray) -> InferenceError:
     slots = [s for s in target.slots.values() if any(s.start <= i < s.stop for i in flat)]
     names = _listed([repr(slot.name) for slot in slots])
     one = len(slots) == 1
@@ -228,7 +229,7 @@ def _improper(target, flat, slopes):
     )
 
 
-def _listed(names):
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:NAMED])
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
 

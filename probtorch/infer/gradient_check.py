@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -119,6 +119,7 @@ class DensityCheck:
             forget(watch)
             self._watch = watch  # compiled code gives the values: see `after`
             return
+        assert gradient is not None  # something was cut
         self._judge(q, value, gradient, lambda at: self._value_at(density, at, watch), watch)
 
     def differs(self, value: float) -> bool:
@@ -151,7 +152,9 @@ class DensityCheck:
             self.left = TRIES
             raise
 
-    def _watched(self, density, q):
+    def _watched(
+        self, density: NativeDensity, q: np.ndarray
+    ) -> tuple[float, np.ndarray | None, Watch]:
         """Value, gradient (nan where nothing was cut, since nobody asks) and the watch."""
         point = wrap(np.array(q, np.float64))
         if density.device is not None:
@@ -170,7 +173,7 @@ class DensityCheck:
         restore(watch)
         return float(value.array.sum()), gradient, watch
 
-    def _value_at(self, density, q, first):
+    def _value_at(self, density: NativeDensity, q: np.ndarray, first: Watch) -> float:
         point = wrap(np.array(q, np.float64))
         point.requires_grad = True
         with unheard(), keeping_all(), Watch(first) as watch, np.errstate(all="ignore"):
@@ -179,7 +182,15 @@ class DensityCheck:
         check_alike(watch)
         return float(value.array.sum())
 
-    def _judge(self, q, value, gradient, probe, watch, left=None):
+    def _judge(
+        self,
+        q: np.ndarray,
+        value: float,
+        gradient: np.ndarray,
+        probe: Callable[[np.ndarray], float],
+        watch: Watch,
+        left: int | None = None,
+    ) -> None:
         """Compare along one direction, and along that of the sites whose values left the tape."""
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             self.left = self.left if left is None else left
@@ -187,7 +198,7 @@ class DensityCheck:
         settled = True
         for direction in self._directions(watch, q):
             slope = float(gradient @ direction)
-            found = quotient(lambda h, d=direction: probe(q + h * d), value, slope, watch)
+            found = quotient(_along(direction, q, probe), value, slope, watch)
             if found is not None and found != slope:
                 raise wrong(self.name, "log density", slope, found, watch)
             settled &= found is not None
@@ -197,7 +208,7 @@ class DensityCheck:
             self.left = max(self.left if left is None else left, 1)
             self._rest = self._pause = 2 * self._pause + 1
 
-    def _directions(self, watch, q):
+    def _directions(self, watch: Watch, q: np.ndarray) -> Iterator[np.ndarray]:
         # Coordinates of large numbers are moved further: their values are flat in proportion.
         whole = random_direction(len(q)) * np.maximum(np.abs(q), 1.0)
         size = len(q)
@@ -266,6 +277,13 @@ def refuse_fickle(target: Target, start: np.ndarray) -> None:
     )
 
 
+def _along(
+    direction: np.ndarray, q: np.ndarray, probe: Callable[[np.ndarray], float]
+) -> Callable[[float], float]:
+    """From a step along a direction to the value there."""
+    return lambda h: probe(q + h * direction)
+
+
 def random_direction(size: int) -> np.ndarray:
     """A direction of length 1 in which no coordinate is small."""
     # By hashing indices: our draws are native, and compiled for nothing else at a first call.
@@ -278,7 +296,9 @@ def random_direction(size: int) -> np.ndarray:
     return signs / max(np.linalg.norm(signs), 1e-300)
 
 
-def quotient(at, value, slope, watch):
+def quotient(
+    at: Callable[[float], float], value: float, slope: float, watch: Watch
+) -> float | None:
     """The derivative by differences where it contradicts `slope`, `slope` itself where both agree;
     None without a verdict.
 
@@ -296,8 +316,8 @@ def quotient(at, value, slope, watch):
         found = _differences(at, value, h, 2.2e-16, slope, limit)
         if found is None:
             continue
-        if found is slope:
-            return slope
+        if not isinstance(found, tuple):
+            return found  # the slope
         one, two, noise = found
         size = max(abs(one), abs(two), abs(slope))
         if abs(one - two) > AGREE * size + noise:
@@ -308,20 +328,20 @@ def quotient(at, value, slope, watch):
     return None
 
 
-def _of_steps(at, value, slope, found):
+def _of_steps(at: Callable[[float], float], value: float, slope: float, found: float) -> bool:
     """Whether a wide difference sides with the slope: values that rounding turned into steps, as
     the logarithm of 1 - p is where p is 1 but for a few units of the last place.
     """
     wide = _differences(at, value, WIDE_STEP, 2.2e-16)
-    return wide is not None and abs(wide[0] - slope) < abs(wide[0] - found)
+    return isinstance(wide, tuple) and abs(wide[0] - slope) < abs(wide[0] - found)
 
 
-def _narrow_quotient(at, value, slope):
+def _narrow_quotient(at: Callable[[float], float], value: float, slope: float) -> float | None:
     """The same where part of it is in single precision, and a small step may be lost in rounding:
     two long steps have to agree.
     """
     wide, close = (_differences(at, value, h, 1.2e-7) for h in NARROW_STEPS)
-    if wide is None or close is None:
+    if not (isinstance(wide, tuple) and isinstance(close, tuple)):
         return None
     noise = wide[2] + close[2]
     size = max(abs(wide[1]), abs(close[1]), abs(slope))
@@ -331,7 +351,14 @@ def _narrow_quotient(at, value, slope):
     return close[1] if wrong else slope
 
 
-def _differences(at, value, h, eps, slope=math.nan, limit=0.0):
+def _differences(
+    at: Callable[[float], float],
+    value: float,
+    h: float,
+    eps: float,
+    slope: float = math.nan,
+    limit: float = 0.0,
+) -> tuple[float, float, float] | float | None:
     """Two difference quotients and their rounding error for steps of `h`; None without them, and
     `slope` where one of fewer values is that already, to within `limit` of its size.
     """

@@ -487,13 +487,13 @@ class ModelTarget(Target):
     def start(self, strategy: Strategy, generator: Generator) -> np.ndarray:
         """Return the point that a strategy amounts to; see `Target.start`."""
 
-        def value(site):
+        def value(site: Site) -> TensorLike:
             site.generator = generator
             return strategy(site)
 
         return self._invert(value)
 
-    def _invert(self, value):
+    def _invert(self, value: Callable[[Site], TensorLike]) -> np.ndarray:
         """Run the model with ``value(site)`` at the latent sites; return the point."""
         inversion = Inversion(value, self.slots, self.dim)
         before = set_grad_enabled(False)
@@ -604,14 +604,14 @@ class DensityTarget(Target):
         )
 
 
-def _minus(potential_fn, x: dict[str, TensorBase]) -> TensorBase:
+def _minus(potential_fn: Callable[[object], TensorBase], x: dict[str, TensorBase]) -> TensorBase:
     return -as_tensor(potential_fn(x))
 
 
 class _Likelihood(Handler):
     """Collect the log density of each observation."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.terms = {}
 
@@ -637,7 +637,7 @@ def _latent_spread(fn: Distribution) -> bool:
     )
 
 
-def _equal(a, b):
+def _equal(a: object, b: object) -> bool:
     """Whether two deterministic values are the same; nan is nan."""
     if not (isinstance(a, TensorBase) and isinstance(b, TensorBase)):
         return False

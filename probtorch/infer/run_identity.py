@@ -15,8 +15,8 @@ import functools
 import hashlib
 import math
 import types
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 from typing import cast as typed
 
 import numpy as np
@@ -53,6 +53,12 @@ ROWS = 64
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
+class _Digest(Protocol):
+    """A hash that is fed bytes."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+
 def digests(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, str]:
     """Return the SHA-256 of each argument's content, by its name.
 
@@ -70,7 +76,7 @@ def digests(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, s
     return found
 
 
-def _add(digest, x, open_: set[int]) -> None:
+def _add(digest: _Digest, x: Tree, open_: set[int]) -> None:
     """Feed the content of `x` to a digest, lengths and kinds included."""
     kind = type(x)
     digest.update(f"<{kind.__name__}>".encode())
@@ -99,7 +105,7 @@ def _add(digest, x, open_: set[int]) -> None:
                 _add_array(digest, array)
 
 
-def _add_array(digest, x: np.ndarray) -> None:
+def _add_array(digest: _Digest, x: np.ndarray) -> None:
     digest.update(f"{x.dtype.str}{x.shape}".encode())
     digest.update(
         repr(x.tolist()).encode() if x.dtype.hasobject else np.ascontiguousarray(x).tobytes()
@@ -127,7 +133,7 @@ def options_of(optim: object, options: Mapping[str, object]) -> dict[str, str]:
     return {k: _shown(v) for k, v in found.items() if _shown(v)}
 
 
-def _shown(value):
+def _shown(value: Tree) -> str:
     """A text for plain values, classes and containers of them; "" for what has none that lasts."""
     kind = type(value)
     if issubclass(kind, _PLAIN):
@@ -146,7 +152,7 @@ def _shown(value):
 class _FirstRows(RowSource):
     """The first rows of every loader, wherever it stands."""
 
-    def __init__(self, convert):
+    def __init__(self, convert: Callable[..., Tree] | None) -> None:
         self.convert = convert
 
     def minibatch(self, name: str, loader: DataLoader, shard: Shard | None) -> Minibatch:
@@ -187,7 +193,9 @@ def site_densities(
     return {k: v for k, v in found.items() if k in names}
 
 
-def _densities_once(svi, args, kwargs):
+def _densities_once(
+    svi: SVI, args: tuple[object, ...], kwargs: dict[str, object]
+) -> dict[str, list[object]]:
     rows = _FirstRows(svi.feed.convert)
     # Batch normalisation counts what it sees.
     modules = _modules((svi.model, svi.guide, *args, *kwargs.values()))
@@ -207,7 +215,9 @@ def _densities_once(svi, args, kwargs):
             overwrite(buffer, before)
 
 
-def _densities_of(fn, prefix, args, kwargs):
+def _densities_of(
+    fn: Callable[..., object], prefix: str, args: tuple[object, ...], kwargs: dict[str, object]
+) -> dict[str, list[object]]:
     found = {}
     try:
         for name, site in trace(fn).get_trace(*args, **kwargs).nodes.items():
@@ -226,7 +236,7 @@ def _densities_of(fn, prefix, args, kwargs):
     return found
 
 
-def _modules(roots):
+def _modules(roots: Iterable[Tree]) -> list[Module]:
     """The modules that functions and objects refer to: closures, globals, what methods are of."""
     found, seen, todo = [], set(), list(roots)
     while todo:
@@ -279,7 +289,7 @@ def differences(saved: Mapping[str, Tree], now: Mapping[str, Tree]) -> list[str]
     return found
 
 
-def _site_differences(was, here) -> Iterator[str]:
+def _site_differences(was: Mapping[str, Tree], here: Mapping[str, Tree]) -> Iterator[str]:
     mine, theirs = ([n for n in x if not n.startswith(GUIDE)] for x in (here, was))
     if mine and theirs and not set(mine) & set(theirs):
         yield f"another model (sites {_listed(mine)}, saved were {_listed(theirs)})"
@@ -295,7 +305,7 @@ def _site_differences(was, here) -> Iterator[str]:
             yield f"{what} (site {site!r}: log density {b:.6g}, was {a:.6g})"
 
 
-def _listed(names):
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(map(repr, names))[:5])
 
 

@@ -310,7 +310,7 @@ def _is_latent(site: Site) -> bool:
     )
 
 
-def _fitted(value, site: Site, shape):
+def _fitted(value: TensorBase, site: Site, shape: tuple[int, ...]) -> TensorBase:
     """`value` broadcast to the site's shape, or an error."""
     try:
         return wrap(np.broadcast_to(value.array, shape).copy())
@@ -364,7 +364,7 @@ def _moving_support(site: Site) -> InferenceError:
     )
 
 
-def _changed(site: Site, slot, shape):
+def _changed(site: Site, slot: Slot | None, shape: tuple[int, ...]) -> SitesChangedError:
     if slot is None:
         return SitesChangedError(
             f"site {site.name!r} was not there when inference began",

@@ -106,7 +106,13 @@ def decode_many(
     return _choices(spread, rows, wide, temperature, generator)
 
 
-def _choices(tables, variables, axes, temperature, generator):
+def _choices(
+    tables: Sequence[Eliminated],
+    variables: Mapping[int, SummedVariable],
+    axes: Axes,
+    temperature: int,
+    generator: Generator | None,
+) -> dict[int, np.ndarray]:
     """Positions of the values of all variables, for each row of their plates."""
     generator = generator or generator_in_force()
     chosen: dict[int, np.ndarray] = {v: _nothing(variables[v], axes) for v in variables}
@@ -190,17 +196,17 @@ def selected(
     return found.copy()
 
 
-def _laid_out(trace, variable, indices):
+def _laid_out(trace: Trace, variable: SummedVariable, indices: np.ndarray) -> np.ndarray:
     """Choices for the rows of a variable's plates, with the plates at their dims."""
     return indices.reshape(trace[variable.name].plate_shape)
 
 
-def _plates(v, axes):
+def _plates(v: int, axes: Axes) -> tuple[str, ...]:
     """Plates of a variable that have a dim, from left to right."""
     return axes.ordered(p for p in axes.plates[v] if axes.size[p] != 1)
 
 
-def _nothing(variable, axes):
+def _nothing(variable: SummedVariable, axes: Axes) -> np.ndarray:
     """The first value in all rows: right for a variable of one value, which no table has."""
     return np.zeros(tuple(axes.size[p] for p in _plates(variable.id, axes)), np.int64)
 

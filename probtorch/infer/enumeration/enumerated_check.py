@@ -10,7 +10,7 @@ each row has one at random. ``z.any()`` is the same at most random values of man
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -123,7 +123,9 @@ def check_against_one(
         raise _refusal(variables, particles, *difference)
 
 
-def _choices(sizes, shapes) -> Iterator[dict[int, np.ndarray]]:
+def _choices(
+    sizes: Mapping[int, int], shapes: Mapping[int, tuple[int, ...]]
+) -> Iterator[dict[int, np.ndarray]]:
     """Yield positions of values to compare at, for each variable an array of its rows' shape."""
     largest = max(sizes.values(), default=2)
     positions = range(largest) if largest <= SMALL else (0, largest - 1)
@@ -172,7 +174,9 @@ def crossed_particles(what: str) -> InferenceError:
     )
 
 
-def _values_of_one(trace, values, row):
+def _values_of_one(
+    trace: Trace, values: Mapping[str, TensorBase], row: int | None
+) -> dict[str, TensorBase]:
     """Values of a trace as those of one of its particles."""
     found = {}
     for name, x in values.items():
@@ -184,11 +188,11 @@ def _values_of_one(trace, values, row):
     return found
 
 
-def _tensor_of_one(site, row, event_ndim, x):
+def _tensor_of_one(site: Site, row: int | None, event_ndim: int, x: TensorBase) -> TensorBase:
     return wrap(_of_one(site, x.array, row, event_ndim))
 
 
-def _of_one(site, array, row, event_ndim):
+def _of_one(site: Site, array: np.ndarray, row: int | None, event_ndim: int) -> np.ndarray:
     """An array of a site as that of one particle, with the dims of the site's other plates."""
     if row is None:
         return array
@@ -201,7 +205,12 @@ def _of_one(site, array, row, event_ndim):
     return array.reshape(array.shape[extra:]) if extra > 0 else array
 
 
-def _disagreement(found, alone, chosen, row):
+def _disagreement(
+    found: Sequence[Trace],
+    alone: Sequence[Trace],
+    chosen: Mapping[int, np.ndarray],
+    row: int | None,
+) -> tuple[Site, float, float] | None:
     """The first site whose log density differs, with both numbers."""
     for many, single in zip(found, alone):
         for name, site in single.nodes.items():
@@ -225,7 +234,7 @@ def _disagreement(found, alone, chosen, row):
     return None
 
 
-def _differ(a, b):
+def _differ(a: Sequence[Trace], b: Sequence[Trace]) -> bool:
     """Whether two runs at the same values have different log densities."""
     for one, other in zip(a, b):
         for name, site in one.nodes.items():

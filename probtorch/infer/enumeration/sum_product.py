@@ -22,7 +22,7 @@ import heapq
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.enumeration import SummedVariable
@@ -49,6 +49,8 @@ __all__ = [
 ]
 
 Axis: TypeAlias = int | str
+# Of one kind, or of both.
+A = TypeVar("A", bound=Axis)
 # The site that a factor comes from, or the origins of what it was made of.
 Origin: TypeAlias = "str | tuple[Origin, ...]"
 
@@ -80,7 +82,7 @@ class Axes:
         """Return the plates that have more rows than one, or none at all."""
         return frozenset(plate for plate in plates if self.size[plate] != 1)
 
-    def ordered(self, axes: Iterable[Axis]) -> tuple[Axis, ...]:
+    def ordered(self, axes: Iterable[A]) -> tuple[A, ...]:
         """Return axes from left to right."""
         return tuple(sorted(axes, key=self.rank.__getitem__))
 
@@ -274,7 +276,11 @@ def connected(factors: Sequence[Factor], variables: Iterable[Axis]) -> list[list
 
 
 def _summed(
-    factors: list[Factor], variables: set[int], axes: Axes, maximum: bool, tables
+    factors: list[Factor],
+    variables: set[int],
+    axes: Axes,
+    maximum: bool,
+    tables: list[Eliminated] | None,
 ) -> Factor:
     """Sum `variables` out of factors that they connect, the one with the smallest table first."""
     live = dict(enumerate(factors))
@@ -355,7 +361,7 @@ def expect(factor: Factor, axis: int, weights: Factor, axes: Axes) -> Factor:
 # ------------------------------------------------------------------------------------------- errors
 
 
-def _intractable(factor, rest, axes):
+def _intractable(factor: Factor, rest: Iterable[Axis], axes: Axes) -> InferenceError:
     sites = ", ".join(sorted(repr(axes.names[v]) for v in rest))
     plates = ", ".join(map(repr, sorted(factor.plates)))
     return InferenceError(
@@ -369,7 +375,7 @@ def _intractable(factor, rest, axes):
     )
 
 
-def _rows_of_guide(axis, rest, axes):
+def _rows_of_guide(axis: Axis, rest: Sequence[Axis], axes: Axes) -> InferenceError:
     inner = ", ".join(sorted(repr(axes.names[v]) for v in rest))
     outer = repr(axes.names[axis])
     up = frozenset().union(*(axes.plates[v] for v in rest))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,6 +44,11 @@ from probtorch.nn.module import Module
 from probtorch.nn.utils import with_parameters
 from probtorch.ops.movement import expand, reshape, squeeze, unsqueeze
 from probtorch.ops.pieces import cat
+
+if TYPE_CHECKING:
+    from probtorch.distributions.distribution import Distribution
+    from probtorch.effects.site import Frame
+
 
 __all__ = ["AutoStructured"]
 
@@ -161,7 +166,9 @@ class AutoStructured(SummarisedByDraws):
         self._check_names(given, "conditionals")
         return {n: given.get(n, "mvn") for n in self.latents}
 
-    def _named_dependencies(self, blocks, cliques):
+    def _named_dependencies(
+        self, blocks: Mapping[str, SiteBlock], cliques: Iterable[Iterable[str]]
+    ) -> dict[str, dict[str, str | Callable[..., TensorBase]]]:
         given = self.dependencies
         if isinstance(given, Mapping):
             self._check_names(given, "dependencies")
@@ -180,7 +187,7 @@ class AutoStructured(SummarisedByDraws):
                     found.setdefault(name, {})[other] = given
         return found
 
-    def _check_names(self, given, argument):
+    def _check_names(self, given: Iterable[str], argument: str) -> None:
         for name in given:
             if name not in self.latents:
                 raise unknown_name(
@@ -228,7 +235,7 @@ class AutoStructured(SummarisedByDraws):
     def _start(self, layout: SiteBlock) -> np.ndarray:
         return layout.laid_out(self._init(layout.latent))
 
-    def _around(self, layout, middle, kind):
+    def _around(self, layout: SiteBlock, middle: TensorBase, kind: str) -> Distribution:
         """The normal of a block around its middle."""
         stem, n = f"{layout.latent.name}_{self.prefix}", layout.size
         scale = param(
@@ -270,7 +277,7 @@ class AutoStructured(SummarisedByDraws):
             return middle + vector @ weight.mT
         return middle + squeeze(weight @ unsqueeze(vector, -1), -1)
 
-    def _called(self, stem: str, function, *args: object) -> TensorBase:
+    def _called(self, stem: str, function: Callable[..., TensorBase], *args: object) -> TensorBase:
         """Call a user's function; the parameters of a module are those of the inference."""
         if isinstance(function, Module):
             weights = {
@@ -326,7 +333,7 @@ class AutoStructured(SummarisedByDraws):
 # ------------------------------------------------------------------------------------------- checks
 
 
-def _check_conditionals(given):
+def _check_conditionals(given: object) -> None:
     for kind in given.values() if isinstance(given, Mapping) else (given,):
         if not callable(kind) and kind not in CONDITIONALS:
             raise ArgumentError(
@@ -337,7 +344,7 @@ def _check_conditionals(given):
             )
 
 
-def _check_dependencies(given):
+def _check_dependencies(given: object) -> None:
     pairs = [("", "", given)]
     if isinstance(given, Mapping):
         pairs = []
@@ -362,7 +369,7 @@ def _bad_dependency(got: str) -> ArgumentError:
     )
 
 
-def _comes_and_goes(guide, name, other, frame):
+def _comes_and_goes(guide: AutoStructured, name: str, other: str, frame: Frame) -> InferenceError:
     return InferenceError(
         f"{guide.__name__}: site {name!r} cannot depend on {other!r}",
         expected="dependence on sites that are all there at every step",

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -62,6 +62,7 @@ from probtorch.infer.objectives.enumerated_branches import FACTOR, as_one_factor
 from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.runs import (
     FEW,
+    Run,
     is_precise,
     plate_depth,
     precision,
@@ -77,9 +78,12 @@ from probtorch.ops.reduction import sum as total
 if TYPE_CHECKING:
     from probtorch.distributions.distribution import Distribution
     from probtorch.effects.trace import Trace
+    from probtorch.infer.enumeration.sum_product import Factor
 
 
 __all__ = ["TraceEnum_ELBO"]
+
+T = TypeVar("T")
 
 
 class TraceEnum_ELBO(ELBO):
@@ -166,7 +170,7 @@ class TraceEnum_ELBO(ELBO):
                 yield self._run(paths.pop(), paths, model, guide, args, kwargs)
 
     @property
-    def _at_once(self):
+    def _at_once(self) -> int:
         """How many particles a run has beside each other, 0 for one without a dim of its own."""
         return self.num_particles if self.vectorize_particles and self.num_particles > 1 else 0
 
@@ -177,8 +181,8 @@ class TraceEnum_ELBO(ELBO):
 
     def _run(
         self,
-        path,
-        paths,
+        path: tuple[int, ...],
+        paths: list[tuple[int, ...]],
         model: Model,
         guide: Guide,
         args: tuple[object, ...],
@@ -194,8 +198,8 @@ class TraceEnum_ELBO(ELBO):
     def _sized(
         self,
         size: int,
-        path,
-        paths,
+        path: tuple[int, ...],
+        paths: list[tuple[int, ...]],
         model: Model,
         guide: Guide,
         args: tuple[object, ...],
@@ -226,7 +230,15 @@ class TraceEnum_ELBO(ELBO):
             self._checked = (model, guide)
         return run
 
-    def _check(self, run, size, model, guide, args, kwargs):
+    def _check(
+        self,
+        run: EnumeratedRun,
+        size: int,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> None:
         """Compare a run with one at single values; see enumerated_check.py."""
 
         def again(handlers: list[GiveValues]) -> tuple[Trace, ...]:
@@ -246,7 +258,9 @@ class TraceEnum_ELBO(ELBO):
         with same_draws():
             check_against_one((run.guide, run.model), run.enumeration, again, size)
 
-    def _depth(self, model, guide, args, kwargs):
+    def _depth(
+        self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> int:
         """Number of batch dims that plates take, from a run without enumeration."""
 
         def first_branch() -> tuple[Choices, ...]:
@@ -262,8 +276,8 @@ class TraceEnum_ELBO(ELBO):
         self,
         depth: int,
         size: int,
-        path,
-        paths,
+        path: tuple[int, ...],
+        paths: list[tuple[int, ...]],
         model: Model,
         guide: Guide,
         args: tuple[object, ...],
@@ -321,7 +335,18 @@ class TraceEnum_ELBO(ELBO):
             chosen=chosen,
         )
 
-    def _with_branches(self, found, branching, guided, size, dim, model, guide, args, kwargs):
+    def _with_branches(
+        self,
+        found: Run,
+        branching: Choices,
+        guided: bool,
+        size: int,
+        dim: int,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> tuple[Run, Enumeration]:
         """The run with the branches of its model summed; see enumerated_branches.py."""
         site = found.model[branching.names[0]]
         if guided:
@@ -449,7 +474,14 @@ class TraceEnum_ELBO(ELBO):
         with GiveValues(values, run.model):
             return model(*args, **kwargs)
 
-    def _single(self, model, guide, args, kwargs, what):
+    def _single(
+        self,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        what: str,
+    ) -> EnumeratedRun:
         if self.num_particles != 1:
             raise InferenceError(
                 f"TraceEnum_ELBO.{what}",
@@ -476,13 +508,13 @@ class TraceEnum_ELBO(ELBO):
         return run
 
 
-def _alike(a, b):
+def _alike(a: object, b: object) -> bool:
     """Whether two callables run the same code: a function made anew for each call is the same."""
     code = getattr(a, "__code__", None)
     return a is b or (code is not None and code is getattr(b, "__code__", None))
 
 
-def _as_they_are(x):
+def _as_they_are(x: T) -> T:
     return x
 
 
@@ -494,7 +526,7 @@ def _in_parallel(site: Site) -> str | None:
 # ---------------------------------------------------------------------------------------- marginals
 
 
-def _unit(run, v):
+def _unit(run: EnumeratedRun, v: int) -> tuple[Factor, TensorBase]:
     """A factor of 1 for each value and row of a variable, and the leaf it is made of."""
     variable = run.enumeration.variables[v]
     site = run.model.nodes[variable.name]
@@ -505,7 +537,7 @@ def _unit(run, v):
     return factor_of(site, value, run.axes), leaf
 
 
-def _marginal(fn, probabilities):
+def _marginal(fn: Distribution, probabilities: TensorBase) -> Distribution:
     """The distribution of a site with these probabilities, values first."""
     dims = (*range(1, probabilities.array.ndim), 0)
     table = permute(probabilities, dims) if probabilities.array.ndim > 1 else probabilities
@@ -520,7 +552,7 @@ def _marginal(fn, probabilities):
 # ------------------------------------------------------------------------------------------- errors
 
 
-def _refused(site: Site, what, fix):
+def _refused(site: Site, what: str, fix: str) -> InferenceError:
     return InferenceError(
         f"site {site.name!r} of the model: {what} is for guides",
         expected="parallel enumeration of sites that are summed out in the model",
@@ -540,7 +572,7 @@ def _no_estimators(site: Site) -> InferenceError:
     )
 
 
-def _in_plate(site: Site, frame: Frame):
+def _in_plate(site: Site, frame: Frame) -> InferenceError:
     return InferenceError(
         f"site {site.name!r} cannot be enumerated sequentially in plate {frame.name!r}",
         expected="a site outside of vectorised plates: one run for each of its values",

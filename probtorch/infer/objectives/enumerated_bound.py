@@ -19,9 +19,18 @@ import numpy as np
 
 from probtorch.backends.registry import device_of, to_device
 from probtorch.core.dispatch import wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.infer.enumeration.factors import Term, factor_of, marginal_terms, unscaled
-from probtorch.infer.enumeration.sum_product import Axes, Factor, add, aligned, expect, sum_plates
+from probtorch.infer.enumeration.sum_product import (
+    Axes,
+    Axis,
+    Factor,
+    add,
+    aligned,
+    expect,
+    sum_plates,
+)
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import CostTerm, downstream, has_score
 from probtorch.ops.arithmetic import where
@@ -32,7 +41,7 @@ from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
     from probtorch.effects.enumeration import Enumeration
-    from probtorch.effects.site import Frame
+    from probtorch.effects.site import Frame, Site
 
 
 __all__ = [
@@ -166,7 +175,7 @@ def _reduced(factor: Factor, axes: Axes) -> Factor:
     return sum_plates(factor, factor.plates - needed, axes) if factor.plates - needed else factor
 
 
-def _grouped(factors, axes: Axes) -> list[Factor]:
+def _grouped(factors: Iterable[Factor], axes: Axes) -> list[Factor]:
     """Factors of equal axes and plates added up."""
     groups: dict[tuple[object, ...], list[Factor]] = {}
     for f in factors:
@@ -223,24 +232,29 @@ def score_terms(
     return found
 
 
-def _is_sampled(run, site):
+def _is_sampled(run: EnumeratedRun, site: Site) -> bool:
     return run.enumeration.variables[site.notes["variable"]].sampled
 
 
-def _detached(run, term, of_model):
+def _detached(run: EnumeratedRun, term: Term, of_model: bool) -> Term:
     term = as_factor(run, term, of_model)
     f = term.factor
+    assert f is not None  # see `as_factor`
     return Term(Factor(f.value.detach(), f.axes, f.plates, f.origin), term.sites)
 
 
-def _as_cost(run, term, of_model, weights):
+def _as_cost(
+    run: EnumeratedRun, term: Term, of_model: bool, weights: Mapping[int, Factor]
+) -> CostTerm:
     """A term averaged over all variables, plates kept, at the dims of its plates."""
     factor = term.factor
+    assert factor is not None  # see `_detached`
     for v in sorted(weights, reverse=True):
         if v in factor.axes:
             factor = expect(factor, v, weights[v], run.axes)
     frames = _frames(term.sites)
-    value, dims = factor.value, {f.name: f.dim for f in frames}
+    value = factor.value
+    dims: dict[Axis, int] = {f.name: f.dim for f in frames if f.dim is not None}
     order = sorted(factor.axes, key=lambda plate: dims[plate])
     if tuple(order) != factor.axes:
         value = permute(value, tuple(factor.axes.index(plate) for plate in order))
@@ -252,7 +266,7 @@ def _as_cost(run, term, of_model, weights):
     return CostTerm(value, replace(first, plates=frames), of_model)
 
 
-def _frames(sites):
+def _frames(sites: Iterable[Site]) -> tuple[Frame, ...]:
     """The frames of plates around a term: those that all its sites share, copies of the others.
 
     A copy is the frame of no other site, so that the rows of the plate count as dependent.
@@ -267,7 +281,13 @@ def _frames(sites):
     return tuple(held.values())
 
 
-def _score_with_variables(run, site, score, terms, weights):
+def _score_with_variables(
+    run: EnumeratedRun,
+    site: Site,
+    score: Factor,
+    terms: list[tuple[Term, bool]],
+    weights: Mapping[int, Factor],
+) -> TensorBase:
     """The score of a draw that was made for each value of some variables.
 
     Rows of a plate that such a variable is in are independent: what depended on several rows would
@@ -283,6 +303,7 @@ def _score_with_variables(run, site, score, terms, weights):
         other = twin if of_model else site
         shared = set() if other is None else {id(f) for f in other.plates}
         apart = {f.name for f in _frames(term.sites) if id(f) not in shared}
+        assert term.factor is not None  # see `_detached`
         factor = _without_rows(term.factor, (apart & score.plates) - rowwise, weights, axes)
         onto = axes.ordered({*factor.axes, *score.axes})
         value = aligned(factor.value, factor.axes, onto) * aligned(score.value, score.axes, onto)
@@ -292,10 +313,12 @@ def _score_with_variables(run, site, score, terms, weights):
     found: TensorBase | float = 0.0
     for factor in means(products, weights, axes):
         found = found + factor.value
-    return found
+    return as_tensor(found)
 
 
-def _without_rows(factor, plates, weights, axes):
+def _without_rows(
+    factor: Factor, plates: set[str], weights: Mapping[int, Factor], axes: Axes
+) -> Factor:
     """A factor averaged over the variables in `plates`, and summed over their rows."""
     if not plates:
         return factor

@@ -112,7 +112,7 @@ class Run:
         """Return the guide's log density per particle."""
         return self._sum(self.guide)
 
-    def _sum(self, run):
+    def _sum(self, run: Trace) -> TensorBase:
         found = None
         for site in run.nodes.values():
             if site.has_density:
@@ -164,7 +164,7 @@ def run_pair(
             stack.enter_context(in_float64())
             args, kwargs = lifted(args), lifted(kwargs)
         drawn = _traced(guide, args, kwargs, around + handlers)
-        seen = _traced(model, args, kwargs, (*around, *model_handlers(), _Replay(drawn)))
+        seen = _traced(model, args, kwargs, (*around, *model_handlers(), _Replay(trace=drawn)))
     _check(seen, drawn, allow_missing)
     return Run(seen, drawn, size, dim)
 
@@ -179,7 +179,12 @@ def precision(guide: Callable[..., object]) -> contextlib.AbstractContextManager
     return in_float64() if is_precise(guide) else contextlib.nullcontext()
 
 
-def _traced(fn, args, kwargs, handlers):
+def _traced(
+    fn: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    handlers: tuple[Handler, ...],
+) -> Trace:
     with contextlib.ExitStack() as stack:
         found = stack.enter_context(trace())
         for handler in handlers:
@@ -205,7 +210,7 @@ def is_latent(site: Site) -> bool:
     return site.kind == "sample" and not site.observed and hasattr(site.fn, "log_prob")
 
 
-def _check(model, guide, allow_missing):
+def _check(model: Trace, guide: Trace, allow_missing: bool) -> None:
     """Refuse sites that only one of the two has; give the guide those left to the prior."""
     mine = {n for n, s in model.nodes.items() if is_latent(s)}
     theirs = {
@@ -230,7 +235,7 @@ def _check(model, guide, allow_missing):
         guide.nodes[name] = site
 
 
-def _check_scales(site, guided):
+def _check_scales(site: Site, guided: Site) -> None:
     """Refuse a site whose rows count for more in one of the two, as only that one has the plate."""
     mine, theirs = ({f.name for f in s.plates if f.scale != 1.0} for s in (site, guided))
     if mine == theirs:
@@ -247,7 +252,7 @@ def _check_scales(site, guided):
     )
 
 
-def _extra(site, model, latent):
+def _extra(site: Site, model: Trace, latent: set[str]) -> ModelError:
     name = site.name
     close = difflib.get_close_matches(name, latent, 1)
     if name in model.nodes:
@@ -267,7 +272,7 @@ def _extra(site, model, latent):
     )
 
 
-def _missing(site, latent, guided):
+def _missing(site: Site, latent: set[str], guided: set[str]) -> ModelError:
     name = site.name
     strays = sorted(guided - latent) or sorted(guided)
     close = difflib.get_close_matches(name, strays, 1)
@@ -346,12 +351,22 @@ class Vectorised:
         self._checked = known
         return found
 
-    def _quietly(self, run, *args, **options):
+    def _quietly(self, run: Callable[..., Run], *args: object, **options: object) -> Run:
         """Run, and leave no trace of it; on the tape, if it is on: a guide may differentiate."""
         with same_draws():
             return run(*args, **options)
 
-    def _run(self, size, depth, single, model, guide, args, kwargs, handlers=()):
+    def _run(
+        self,
+        size: int,
+        depth: int,
+        single: Run | None,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        handlers: tuple[Handler, ...] = (),
+    ) -> Run:
         """Run `size` particles at once; given a single run, check the first and the last."""
         try:
             found = run_pair(
@@ -378,13 +393,22 @@ class Vectorised:
                 self._compare(found, i, single, model, guide, args, kwargs)
         return found
 
-    def _compare(self, found, i, single, model, guide, args, kwargs):
+    def _compare(
+        self,
+        found: Run,
+        i: int,
+        single: Run,
+        model: Model,
+        guide: Guide,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> None:
         """Run particle `i` alone; every log density has to be what it was among the others."""
         with same_draws(), precision(guide):
             if is_precise(guide):
                 args, kwargs = lifted(args), lifted(kwargs)
             drawn = _traced(guide, args, kwargs, (_One(found.guide, single.guide, i),))
-            handlers = (_One(found.model, single.model, i), _Replay(drawn))
+            handlers = (_One(found.model, single.model, i), _Replay(trace=drawn))
             seen = _traced(model, args, kwargs, handlers)
         rtol = SINGLE_RTOL if _has_single(drawn, seen) else RTOL
         for together, alone in ((found.guide, drawn), (found.model, seen)):
@@ -428,7 +452,7 @@ def _said(error: Exception) -> tuple[str, str | None]:
 class _One(Handler):
     """Give latent sites the values of one particle of a vectorised run, and its rows to plates."""
 
-    def __init__(self, many, single, i):
+    def __init__(self, many: Trace, single: Trace, i: int) -> None:
         super().__init__()
         self.many, self.single, self.i = many, single, i
 

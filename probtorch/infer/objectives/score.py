@@ -180,7 +180,7 @@ def has_score(site: Site) -> bool:
 
 
 def downstream(
-    run: Run, site: Site, costs: Iterable[CostTerm], dims: Collection[int] | None = None
+    run: Run, site: Site, costs: Iterable[CostTerm], dims: Collection[int | None] | None = None
 ) -> TensorBase | float:
     """Return the costs of a site, summed over all dims but the plates (and particles) it shares.
 

@@ -15,9 +15,9 @@ score.py has the costs of a site; probtorch/estimators the estimators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -39,12 +39,18 @@ from probtorch.estimators.pathwise import Pathwise
 from probtorch.estimators.protocol import Estimator, Memory, Problem, SiteDraws, unwrapped
 from probtorch.estimators.registry import as_estimator, check
 from probtorch.estimators.score_function import DiCE, ScoreFunction
+from probtorch.infer.enumeration.factors import unscaled
 from probtorch.infer.objectives.runs import Run
 from probtorch.infer.objectives.score import Relevant, downstream, shared_dims
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.movement import expand, reshape, unsqueeze
 from probtorch.ops.pieces import cat, stack
 from probtorch.ops.reduction import sum as total
+
+if TYPE_CHECKING:
+    from probtorch.distributions.distribution import Distribution
+    from probtorch.infer.objectives.score import CostTerm
+
 
 __all__ = ["RERUNS", "EstimatorWatch", "Peers", "choice_refused", "needs_peers", "site_term"]
 
@@ -124,7 +130,7 @@ class EstimatorWatch(Handler):
 class _Substitute(Handler):
     """Entered around a rerun: see `Watch.again`."""
 
-    def __init__(self, watch, name, value):
+    def __init__(self, watch: EstimatorWatch, name: str, value: TensorBase) -> None:
         super().__init__()
         self.watch, self.name, self.new = watch, name, value
 
@@ -156,12 +162,12 @@ def choice_refused(site: Site, objective: str) -> InferenceError:
     )
 
 
-def _states():
+def _states() -> States:
     generator = generator_in_force()
     return None if generator is None else generator.get_state(), default_generator.get_state()
 
 
-def _set_states(states):
+def _set_states(states: States) -> None:
     own, default = states
     generator = generator_in_force()
     if generator is not None and own is not None:
@@ -169,7 +175,7 @@ def _set_states(states):
     default_generator.set_state(default)
 
 
-def _check_site(estimator, site):
+def _check_site(estimator: Estimator, site: Site) -> None:
     check(estimator, site.fn, f"site {site.name!r}: ", site.location)
     if isinstance(estimator, VIMCO):
         raise InferenceError(
@@ -198,7 +204,7 @@ def needs_peers(run: Run) -> bool:
     return any(_leaves_one_out(site.notes.get("estimator")) for site in run.guide.nodes.values())
 
 
-def _leaves_one_out(estimator):
+def _leaves_one_out(estimator: object) -> bool:
     return isinstance(estimator, (ScoreFunction, DiCE)) and estimator._is("leave_one_out")
 
 
@@ -276,7 +282,7 @@ def site_term(
                 read("a baseline that is a moving average")
             cost = expand(cost, log_q.array.shape)
             base, loss = _own_baseline(estimator, run, cost, memory.setdefault(site.name, {}))
-        term = total(site.unscaled_log_prob * (cost - base))
+        term = total(unscaled(site) * (cost - base))
     else:
         read(f"{RERUNS} {type(estimator).__name__}")
         q, _ = unwrapped(site.fn)
@@ -289,16 +295,18 @@ def site_term(
     return term if loss is None else term - loss
 
 
-def _own_baseline(estimator, run, cost, memory):
+def _own_baseline(
+    estimator: ScoreFunction | DiCE, run: Run, cost: TensorBase, memory: Memory
+) -> tuple[TensorBase, TensorBase | None]:
     """The baseline of costs whose particles are not compared."""
-    if run.dim is not None and cost.array.ndim == -run.dim:
-        # Particles are the samples of the estimator: its first dim.
-        return estimator.reduced(cost, memory)
-    base, loss = estimator.reduced(unsqueeze(cost, 0), memory)
-    return (base[0] if base.array.ndim > cost.array.ndim else base), loss
+    # Particles are the samples of the estimator: its first dim.
+    first = run.dim is not None and cost.array.ndim == -run.dim
+    base, loss = estimator.reduced(cost if first else unsqueeze(cost, 0), memory)
+    assert base is not None  # asked of estimators with a baseline alone
+    return (base if first or base.array.ndim <= cost.array.ndim else base[0]), loss
 
 
-def _mean_of_others(run, site, cost, peers):
+def _mean_of_others(run: Run, site: Site, cost: TensorBase, peers: Peers | None) -> TensorBase:
     if run.dim is not None:
         if cost.array.ndim < -run.dim or cost.array.shape[run.dim] == 1:
             return cost
@@ -319,12 +327,12 @@ def _mean_of_others(run, site, cost, peers):
 class _SiteDraws(SiteDraws):
     """Draws whose first one of the site's distribution is the value that the run has."""
 
-    def __init__(self, site, q):
+    def __init__(self, site: Site, q: Distribution) -> None:
         super().__init__(generator_in_force())
         self._q, self._value = q, site.value.detach()
         self._fresh = True
 
-    def sample(self, q, n):
+    def sample(self, q: Distribution, n: int) -> TensorBase:
         if q is not self._q or not self._fresh:
             return super().sample(q, n)
         self._fresh = False
@@ -393,7 +401,7 @@ class SiteCosts:
         site = run.guide.nodes[name]
         return self._shaped(run, site, self.costs_of(run, taped)(site))
 
-    def _shaped(self, run, site, costs):
+    def _shaped(self, run: Run, site: Site, costs: Iterable[CostTerm]) -> TensorBase:
         """The costs summed, in the shape C of the site."""
         found = as_tensor(downstream(run, site, costs, self._kept))
         batch = self._batch
@@ -404,7 +412,7 @@ class SiteCosts:
         return reshape(expand(found, shape), (*shape, *(1,) * self._events))
 
 
-def _common(run, site, costs):
+def _common(run: Run, site: Site, costs: Sequence[CostTerm]) -> set[int | None]:
     """The dims of the site that all of its costs have rows along."""
     kept = [shared_dims(run, site, cost) for cost in costs]
     return set.intersection(*kept) if kept else set()

@@ -24,6 +24,7 @@ import operator
 import time
 import zlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from probtorch.compiler.native.host import InternalCompilerError
 from probtorch.compiler.record.record import OUTSIDE
 from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
+from probtorch.core.making import as_tensor
 from probtorch.core.rng import default_generator
 from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import flatten
@@ -50,6 +52,12 @@ from probtorch.ops.comparisons import isfinite
 from probtorch.ops.reduction import sum as total
 from probtorch.optim.elementwise import ElementwiseOptimizer
 from probtorch.optim.pyro import PyroOptim
+
+if TYPE_CHECKING:
+    from probtorch.compiler.calls.replay import Path
+    from probtorch.core.typed import Tree
+    from probtorch.effects.minibatches import Batch
+
 
 __all__ = ["CompiledStep"]
 
@@ -192,7 +200,7 @@ class CompiledStep:
                 return f"the update of {type(optimizer).__name__} is not compiled"
         return None
 
-    def _roots(self):
+    def _roots(self) -> list[object]:
         """What has to stay what it is: the user's code and objects, parameters, the optimizer."""
         fit = self.fit
         found: list[object] = [fit.model, fit.guide, fit.objective, vars(fit.params)]
@@ -213,7 +221,7 @@ class CompiledStep:
 
     # ------------------------------------------------------------------------------ learning rates
 
-    def _which_rates(self):
+    def _which_rates(self) -> tuple[int | None, ...]:
         """Put learning rates into their tensors; which groups share one is part of a recording."""
         now = [group["lr"] for group in self._groups()]
         if all(type(rate) is float for rate in now) and now == self._rates:
@@ -235,7 +243,7 @@ class CompiledStep:
         )
         return self._numbers
 
-    def _groups(self):
+    def _groups(self) -> list[dict[str, Tree]]:
         return [group for o in self.fit.updater.optimizers() for group in o.param_groups]
 
     @contextlib.contextmanager
@@ -279,7 +287,7 @@ class CompiledStep:
                         self._compare_as_given(loss, start, inputs)
                 if (path := function.recorded) is not None:
 
-                    def put_back():
+                    def put_back() -> None:
                         path.restore()
                         fit.set_generator_states(start)
 
@@ -392,13 +400,14 @@ class CompiledStep:
         met[number] = None
         return not first
 
-    def _remember(self, path, generators, step):
+    def _remember(self, path: Path | None, generators: GeneratorStates, step: int) -> None:
         """Note the state before the last step: a path that took it has its tensors in memory."""
         fit, before = self.fit, self._before
         loaders = fit.feed.state_dict()
 
-        def good():
+        def good() -> FitState:
             if path is None:
+                assert before is not None  # Python took it
                 return before
             path.restore()
             return fit.take(generators=generators, loaders=loaders, step=step)
@@ -418,7 +427,9 @@ class CompiledStep:
                 fit.setup(*args, **kwargs)
             fit.restore(before)
 
-    def _step(self, args: tuple[object, ...], kwargs: dict[str, object], batches) -> TensorBase:
+    def _step(
+        self, args: tuple[object, ...], kwargs: dict[str, object], batches: dict[int, Batch]
+    ) -> TensorBase:
         """One step in Tensor operations."""
         fit, updater = self.fit, self.fit.updater
         if self._function is None or not self._function.comparing:
@@ -441,7 +452,9 @@ class CompiledStep:
     def _parameters(self) -> list[TensorBase]:
         return [p for _, p in self.fit.params.named_parameters()]
 
-    def _loss_and_gradients(self, args, kwargs):
+    def _loss_and_gradients(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[TensorBase, list[TensorBase | None]]:
         fit = self.fit
         objective, updater = fit.objective, fit.updater
         estimates = as_objective(objective).estimates(fit.model, fit.guide, args, kwargs)
@@ -457,7 +470,7 @@ class CompiledStep:
                 found = [next(part) if p.requires_grad else None for p in parameters]
                 before = gradients
                 gradients = found if before is None else list(map(_added, before, found))
-        return loss, gradients or [None] * len(updater.parameters)
+        return as_tensor(loss), gradients or [None] * len(updater.parameters)
 
     # ---------------------------------------------------------------------------------- many steps
 
@@ -490,8 +503,8 @@ class CompiledStep:
             return []
         self._seconds = (time.perf_counter() - begin) / len(losses)
         states = {id(generator): tuple(state) for generator, state in before}
-        known = zip((fit.generator, default_generator), fit.generator_states(), strict=True)
-        generators = tuple(states.get(id(g), now) for g, now in known)
+        own, default = fit.generator_states()
+        generators = states.get(id(fit.generator), own), states.get(id(default_generator), default)
         fit.num_steps, fit.changes = fit.num_steps + len(losses), 0
         self._remember(path, generators, fit.num_steps - 1)
         return np.asarray(losses, np.float64).tolist()
@@ -537,7 +550,7 @@ def _shape_of(x: object) -> object:
     return None if dtype is None else (getattr(x, "shape", None), str(dtype))
 
 
-def _same_rate(a, b):
+def _same_rate(a: TensorBase | float, b: TensorBase | float) -> bool:
     return a is b or (type(a) is type(b) is float and a == b)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +31,10 @@ from probtorch.infer.vi.non_finite import bad_entries, first_non_finite
 from probtorch.infer.vi.shared_steps import shared_loss_and_grads
 from probtorch.infer.vi.svi_check import checkable
 from probtorch.infer.vi.unlearned import warn_of_unlearned, weights_without_gradients
+
+if TYPE_CHECKING:
+    from probtorch.infer.vi.fit_state import GeneratorStates
+
 
 __all__ = ["eager_step"]
 
@@ -102,12 +107,18 @@ def eager_step(fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, objec
     return StepInfo(loss)
 
 
-def _undo(fit, before) -> None:
+def _undo(fit: FitMemory, before: FitState) -> None:
     fit.updater.zero_grad()
     fit.restore(before)
 
 
-def _check(fit, said, args, kwargs, start):
+def _check(
+    fit: FitMemory,
+    said: Statements,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    start: GeneratorStates,
+) -> None:
     """Look for what was forgotten, and compare the gradients with differences; once."""
     check = checkable(fit)
     with same_draws():
@@ -116,7 +127,9 @@ def _check(fit, said, args, kwargs, start):
         check(fit, args, kwargs, start)
 
 
-def _again(fit, args: tuple[object, ...], kwargs: dict[str, object], start):
+def _again(
+    fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object], start: GeneratorStates
+) -> float:
     """The loss of this step at other parameters: with the same draws."""
     fit.updater.zero_grad()
     fit.set_generator_states(start)
@@ -124,7 +137,7 @@ def _again(fit, args: tuple[object, ...], kwargs: dict[str, object], start):
         return fit.loss_and_grads(fit.model, fit.guide, *args, **kwargs)
 
 
-def _bad(fit, loss, error):
+def _bad(fit: FitMemory, loss: float, error: Exception | None) -> str | None:
     """What is not finite about this step, None if all is well."""
     if error is not None:
         return f"{type(error).__name__}: {error}".split("\n")[0]
@@ -143,7 +156,13 @@ def _all_finite(array: np.ndarray) -> bool:
 
 
 def _refuse(
-    fit, loss, bad, error, start, args: tuple[object, ...], kwargs: dict[str, object]
+    fit: FitMemory,
+    loss: float,
+    bad: str,
+    error: Exception | None,
+    start: GeneratorStates,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
 ) -> None:
     """Count a step that moved nothing; stop if that has been so often enough."""
     fit.failures += 1
@@ -169,7 +188,9 @@ def _refuse(
     ) from error
 
 
-def _cure(fit, error, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
+def _cure(
+    fit: FitMemory, error: Exception | None, args: tuple[object, ...], kwargs: dict[str, object]
+) -> str:
     """What to do about a value or a parameter that is refused, in front of what helps anyway."""
     if not isinstance(error, DomainError):
         return ""
@@ -185,7 +206,9 @@ def _cure(fit, error, args: tuple[object, ...], kwargs: dict[str, object]) -> st
     return f"{error.fix}; else " if error.fix else ""
 
 
-def _blame(fit, args: tuple[object, ...], kwargs: dict[str, object]):
+def _blame(
+    fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[str, str | None]:
     """The first site that is not finite in the runs of this step."""
     with validation_enabled(False):
         objective = as_objective(fit.objective)

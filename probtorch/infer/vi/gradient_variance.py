@@ -28,7 +28,7 @@ from probtorch.infer.objectives.runs import run_pair, same_draws
 from probtorch.infer.vi.fit_memory import FitMemory
 
 if TYPE_CHECKING:
-    from probtorch.estimators.finite import Enumerate
+    from probtorch.core.tensor_base import TensorBase
     from probtorch.estimators.protocol import Estimator
 
 
@@ -49,11 +49,15 @@ DEFAULTS = (
 )
 
 
+# What is put on all sites to which it applies, or on some by their names.
+Entry: TypeAlias = "str | Estimator | Mapping[str, str | Estimator]"
+
+
 def gradient_variance(
     fit: FitMemory,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-    estimators: Sequence[str | Estimator] | None = None,
+    estimators: Sequence[Entry] | None = None,
     num_samples: int = 100,
 ) -> VarianceTable:
     """Return the gradient variance of several estimators; see `SVI.gradient_variance`.
@@ -89,7 +93,8 @@ def gradient_variance(
     rows = []
     sites = latent_sites(fit, args, kwargs)
     with at_rest(fit, args, kwargs) as measure:
-        for name, choice in _choices(sites, estimators, objective):
+        several = getattr(objective, "num_particles", 1) > 1
+        for name, choice in _choices(sites, estimators, several):
             rows.append(measure(name, choice, num_samples)[0])
     return VarianceTable(tuple(sorted(rows, key=lambda row: row.total)), num_samples)
 
@@ -169,19 +174,18 @@ def latent_sites(
     }
 
 
-def _choices(sites, estimators, objective):
+def _choices(
+    sites: dict[str, Site], estimators: Sequence[Entry] | None, several: bool
+) -> Iterator[tuple[str, dict[str, Estimator]]]:
     """Yield (name, estimators by site) for each row; the first is the guide as it is."""
     yield AS_WRITTEN, {}
     # Where a draw has a path, only who names the site wants to do without it.
     scored = {n: s for n, s in sites.items() if not s.fn.has_rsample} or sites
-    if estimators is None:
-        estimators = [*DEFAULTS]
-        if objective.num_particles > 1:
-            estimators.insert(1, ScoreFunction("leave_one_out"))
-        lenient = True
-    else:
-        lenient = False
-    for entry in estimators:
+    lenient = estimators is None
+    entries: list[Entry] = list(DEFAULTS if estimators is None else estimators)
+    if lenient and several:
+        entries.insert(1, ScoreFunction("leave_one_out"))
+    for entry in entries:
         if isinstance(entry, Mapping):
             chosen = {name: as_estimator(given) for name, given in entry.items()}
             for name, estimator in chosen.items():
@@ -199,7 +203,7 @@ def _choices(sites, estimators, objective):
             check(estimator, site.fn, f"site {name!r}: ", site.location)
 
 
-def _shown(entry: Enumerate | ScoreFunction | str) -> str:
+def _shown(entry: Estimator | str) -> str:
     return entry if isinstance(entry, str) else repr(entry)
 
 
@@ -212,15 +216,24 @@ def _unknown(name: str, sites: dict[str, Site]) -> ArgumentError:
     )
 
 
-def _row(fit, args, kwargs, name, choice, leaves, num_samples):
+def _row(
+    fit: FitMemory,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    name: str,
+    choice: Mapping[str, Estimator],
+    leaves: Mapping[str, TensorBase],
+    num_samples: int,
+) -> tuple[VarianceRow, float]:
     found: dict[str, list[np.ndarray]] = {leaf: [] for leaf in leaves}
+    objective = as_objective(fit.objective)
     seconds, chosen = 0.0, _Choose(choice)
     for _ in range(num_samples):
         for leaf in leaves.values():
             leaf.grad = None
         start = time.perf_counter()
         with enable_grad(), fit.active(), chosen:
-            fit.objective.loss_and_grads(fit.model, fit.guide, *args, **kwargs)
+            objective.loss_and_grads(fit.model, fit.guide, *args, **kwargs)
         seconds += time.perf_counter() - start
         for key, leaf in leaves.items():
             g = leaf.grad

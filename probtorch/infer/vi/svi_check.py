@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +31,6 @@ from probtorch.infer.vi.jumps import Side, warn_of_a_jump
 if TYPE_CHECKING:
     from probtorch.effects.site import Site
     from probtorch.infer.vi.fit_state import GeneratorStates
-    from probtorch.infer.vi.svi import SVI
 
 __all__ = ["check_svi", "checkable"]
 
@@ -95,7 +95,7 @@ def check_svi(
 
 
 @contextlib.contextmanager
-def _borrowed(fit, leaves, precise):
+def _borrowed(fit: FitMemory, leaves: Mapping[str, TensorBase], precise: bool) -> Iterator[None]:
     """Context manager: leaves may be moved, objects may remember; all is put back at the end."""
     held = [(p, p.array) for p in leaves.values()]
     buffers = [(b, b.array.copy()) for b in fit.params.buffers.values()]
@@ -112,7 +112,14 @@ def _borrowed(fit, leaves, precise):
         as_objective(fit.objective).load_state_dict(remembered)
 
 
-def _check_runs(fit, leaves, args, kwargs, start, precise):
+def _check_runs(
+    fit: FitMemory,
+    leaves: Mapping[str, TensorBase],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    start: GeneratorStates,
+    precise: bool,
+) -> None:
     """The comparison itself."""
     names, tensors = list(leaves), list(leaves.values())
     if not leaves:
@@ -125,7 +132,7 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
         parts.append(part * np.maximum(np.abs(array), 1.0))
         at += array.size
 
-    def run(like):
+    def run(like: Watch | None) -> tuple[float, Sequence[TensorBase | None] | None, Watch]:
         fit.set_generator_states(start)
         with unheard(), in_float64() if precise else contextlib.nullcontext():
             with Watch(like) as watch, fit.active(), _Names(watch), np.errstate(all="ignore"):
@@ -139,7 +146,9 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
             restore(watch)
             return float(found.array), gradients, watch
 
-    def moved(h, moving, like):
+    def moved(
+        h: float, moving: Iterable[int], like: Watch | None
+    ) -> tuple[float, Sequence[TensorBase | None] | None, Watch]:
         for i in moving:
             tensors[i].array = (base[i] + h * parts[i]).astype(base[i].dtype)
         try:
@@ -156,7 +165,7 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
     if not (np.isfinite(slopes).all() and math.isfinite(value)):
         return
 
-    def probe(h: float, moving: range) -> float:
+    def probe(h: float, moving: Sequence[int]) -> float:
         found, _, again = moved(h, moving, watch)
         check_alike(again)
         return found
@@ -167,7 +176,7 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
     alone = every[:MAX_ALONE] if watch.escapes and len(tensors) > 1 else ()
     for moving in (every, *((i,) for i in alone)):
         slope = sum(slopes[i] for i in moving)
-        found = quotient(lambda h, moving=moving: probe(h, moving), value, slope, watch)
+        found = quotient(partial(probe, moving=moving), value, slope, watch)
         if found is not None and found != slope:
             raise wrong(f"the objective of {name}", "values", slope, found, watch)
 
@@ -178,7 +187,7 @@ def _check_runs(fit, leaves, args, kwargs, start, precise):
     warn_of_a_jump(name, (value, watch), side)
 
 
-def _surrogate(fit: SVI, args: tuple[object, ...], kwargs: dict[str, object]) -> TensorBase:
+def _surrogate(fit: FitMemory, args: tuple[object, ...], kwargs: dict[str, object]) -> TensorBase:
     """The tensor whose gradient a step follows."""
     total: TensorBase | float = 0.0
     for _, surrogate in as_objective(fit.objective).estimates(fit.model, fit.guide, args, kwargs):

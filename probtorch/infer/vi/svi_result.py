@@ -12,7 +12,7 @@ import contextlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from probtorch.infer.vi.guide_quality import Quality, judge, quality_of
 from probtorch.infer.vi.of_draws import OfDraws
 
 if TYPE_CHECKING:
+    from probtorch.core.typed import Tree
     from probtorch.infer.objectives.protocol import Guide, Model
     from probtorch.infer.vi.svi import SVI
 
@@ -46,6 +47,11 @@ if TYPE_CHECKING:
 __all__ = ["SVIResult"]
 
 NUM_DRAWS = 1000
+
+# Values and unconstrained values by site, log densities of model, guide and what the guide lacks.
+_Part: TypeAlias = tuple[
+    dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray
+]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -287,7 +293,7 @@ class _Drawn:
         self.log_left = np.concatenate([p[4] for p in parts])
         self.log_ratio = self.log_joint - self.log_guide
 
-    def _part(self, run: Run) -> tuple[dict[str, np.ndarray] | np.ndarray, ...]:
+    def _part(self, run: Run) -> _Part:
         """Values, unconstrained values, log densities of model and guide, of a run's particles."""
         values = {n: self._rows(run, n, run.model[n].value, self._shape(n)) for n in self.names}
         free = {}
@@ -304,10 +310,10 @@ class _Drawn:
 
     def _mapped(
         self, model: Model, guide: Guide, args: tuple[object, ...], kwargs: dict[str, object]
-    ):
+    ) -> _Part:
         """What `_part` returns, of one run for all draws that counts its dims from either side."""
 
-        def one(_):
+        def one(_: TensorBase) -> Tree:
             run = run_pair(model, guide, args, kwargs, allow_missing=True)
             values = {n: run.model[n].value for n in self.names}
             free = {
@@ -326,13 +332,13 @@ class _Drawn:
 
     def _as_alone(
         self,
-        i,
-        part,
+        i: int,
+        part: _Part,
         model: Model,
         guide: Guide,
         args: tuple[object, ...],
         kwargs: dict[str, object],
-    ):
+    ) -> bool:
         """Whether the density of draw `i` is what a run of it alone says: a model may draw with
         NumPy, which is not seen.
         """

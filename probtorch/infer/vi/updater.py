@@ -16,8 +16,8 @@ It reads and writes its part of a `FitState`: parameters, and the optimizer's st
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from probtorch.infer.vi.fit_state import FitState
 from probtorch.optim.lbfgs import LBFGS
 from probtorch.optim.optimizer import Optimizer
 from probtorch.optim.pyro import PyroOptim
+
+if TYPE_CHECKING:
+    from probtorch.optim.lr_scheduler.base import LRScheduler
 
 __all__ = ["Updater", "copied"]
 
@@ -152,7 +155,7 @@ class Updater:
         elif isinstance(self.optimizer, Optimizer):
             self.optimizer.add_param_group({"params": list(added.values())})
 
-    def _claim(self, named):
+    def _claim(self, named: Mapping[str, TensorBase]) -> None:
         """Give the optimizer's own parameters their names, where the store refers to them too."""
         if not self._foreign:
             return
@@ -161,7 +164,7 @@ class Updater:
             if id(p) in places:
                 self._known[name] = self._foreign.pop(places.pop(id(p)))
 
-    def _new(self, named):
+    def _new(self, named: Mapping[str, TensorBase]) -> dict[str, TensorBase]:
         """The leaves that are not known yet; one with two names counts once, by the first."""
         seen = {id(p) for p in self._known.values()}
         added = {}
@@ -237,11 +240,13 @@ class Updater:
         for name, saved in state.params.items():
             if name in named:
                 overwrite(named[name], saved.array)
-        for made, saved in self._with_saved(state):
-            inner = getattr(made, "optimizer", made)
-            _write(inner, (saved if inner is made else saved.get("optimizer", {})).get("state", {}))
+        for made, one in self._with_saved(state):
+            inner = _inner(made)
+            _write(inner, (one if inner is made else one.get("optimizer", {})).get("state", {}))
 
-    def _with_saved(self, state):
+    def _with_saved(
+        self, state: FitState
+    ) -> Iterator[tuple[Optimizer | LRScheduler, dict[str, Tree]]]:
         """Yield what the optimizer is made of, an optimizer or a schedule each, and its state."""
         saved = state.optimizer.get("optim", {})
         if isinstance(self.optimizer, PyroOptim):
@@ -296,7 +301,7 @@ class Updater:
             self.optimizer.set_state(_copied_tree(new))
             self.optimizer.meet({n: p for n, p in self._known.items() if n in new})
         for thing, one in self._with_saved(state):
-            inner = getattr(thing, "optimizer", thing)
+            inner = _inner(thing)
             if one and inner is not thing:
                 thing.load_state_dict(one["scheduler"])
                 one = one["optimizer"]
@@ -309,7 +314,12 @@ def copied(tensor: TensorBase) -> TensorBase:
     return around(tensor.array.copy())
 
 
-def _write(optimizer, saved):
+def _inner(made: Optimizer | LRScheduler) -> Optimizer:
+    """The optimizer, out of a schedule if it is in one."""
+    return made.optimizer if hasattr(made, "optimizer") else made
+
+
+def _write(optimizer: Optimizer, saved: Tree) -> None:
     """Give an optimizer the state of its parameters: in its own tensors if it has them already."""
     live = optimizer.state_dict()
     (mine, structure), (theirs, other) = flatten(live["state"]), flatten(saved)
@@ -334,7 +344,7 @@ def _fits(mine: TensorBase, saved: TensorBase, sources: dict[int, TensorBase]) -
     )
 
 
-def _write_options(optimizer, saved):
+def _write_options(optimizer: Optimizer, saved: dict[str, Tree]) -> None:
     """Give the groups of an optimizer the options that they had."""
     groups, before = optimizer.param_groups, saved["param_groups"]
     if [len(group["params"]) for group in groups] != [len(group["params"]) for group in before]:
@@ -353,7 +363,7 @@ def _equal(
     return a is b or (type(a) is type(b) and not isinstance(a, _ARRAYS) and a == b)
 
 
-def _copied_tree(tree):
+def _copied_tree(tree: Tree) -> Tree:
     """`tree` with copies of its tensors; optimizers share step counts, and go on sharing them."""
     seen: dict[int, TensorBase] = {}
 
@@ -365,7 +375,7 @@ def _copied_tree(tree):
             made = seen[id(x)] = copied(x)
         return made
 
-    def copy(x):
+    def copy(x: Tree) -> Tree:
         # By hand where it can be: there is one at each eager step, and `map_tree` takes thrice as
         # long.
         kind = type(x)
@@ -378,7 +388,7 @@ def _copied_tree(tree):
     return copy(tree)
 
 
-def _members(groups):
+def _members(groups: Iterable[Mapping[str, Tree]]) -> list[TensorBase]:
     return [p for group in groups for p in group["params"]]
 
 
