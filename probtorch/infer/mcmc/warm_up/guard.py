@@ -1,10 +1,11 @@
 """The look at all chains at the end of warm-up: who is not warm goes on, who is lost starts anew.
 
-A chain that is still under way, or whose step size or acceptance is out of line, gets half a
-warm-up more, twice at most. One that sits in a mode whose share of the posterior is nil, compared
-with what another chain found, goes on from where that chain stands. What is still wrong then is
-told, chain by chain, before the draws are there to be believed. The look depends on the chains'
-warm-ups only, so that a run is the same for any number of threads, and after a break.
+A chain that is still under way, whose step size or acceptance is out of line, or whose mass matrix
+was learnt elsewhere than the others', gets half a warm-up more, twice at most. One that sits in a
+mode whose share of the posterior is nil, compared with what another chain found, goes on from where
+that chain stands. What is still wrong then is told, chain by chain, before the draws are there to
+be believed. The look depends on the chains' warm-ups only, so that a run is the same for any number
+of threads, and after a break.
 
 The share of a mode is judged by its evidence: the mean log density there plus half the log
 determinant of the adapted covariance. Log densities alone would call the wide mouth of a funnel
@@ -44,6 +45,9 @@ DRIFT, MOVED = 2.0, 4.0
 # Step sizes, and lengths of trajectories, of chains that differ by more than this factor;
 # acceptance this far below its target.
 STEP_RATIO, ACCEPTANCE_GAP = 5.0, 0.2
+# Where volumes of mass matrices are so many nats apart (those of warm chains are by 7 at most, in
+# docs/benchmarks.md's posteriors), trajectories longer by this factor are enough.
+VOLUMES, LONGER = 10.0, 2.0
 # With fewer iterations of warm-up there is nothing to judge by.
 SHORTEST = 50
 
@@ -142,6 +146,7 @@ class WarmupGuard:
                 _rejecting(standing),
                 _out_of_step(standing, usual, len(standings)),
                 _wandering(standing, steps, len(standings)),
+                _elsewhere(standing, best),
             )
 
 
@@ -200,6 +205,7 @@ class _Standing:
     ) -> None:
         self.number, self.run, self.course, self.shift = number, run, course, shift
         self.mean, self.sd, self.step_size = course.mean, course.sd, step_size
+        self.log_volume = log_volume
         evidence = self.mean + log_volume
         self.evidence = evidence if math.isfinite(evidence) else -math.inf
 
@@ -341,4 +347,25 @@ def _wandering(standing: _Standing, usual: float, count: int) -> Trouble | None:
         standing.number,
         f"{steps:.3g} steps a trajectory, {usual:.3g} in other chains",
         "more warm-up: warmup_steps=1000; a start nearer to the posterior",
+    )
+
+
+def _elsewhere(standing: _Standing, best: _Standing) -> Trouble | None:
+    """A chain that learnt its mass matrix in a neck, say, which it has left or will leave.
+
+    The log density is higher there, so that it is not lost, and two such chains of four make their
+    steps the usual ones. But its matrix has a smaller volume than the best chain's: by more than
+    the log density makes up for, or its steps do not fit where it is by now.
+    """
+    off = standing.log_volume - best.log_volume
+    if standing is best or not abs(off) > VOLUMES:
+        return None
+    steps, usual = standing.run.effort, best.run.effort
+    if not (steps > LONGER * usual or best.evidence - standing.evidence > LOST):
+        return None
+    return Trouble(
+        standing.number,
+        f"its mass matrix is that of another place: its volume is {off:+.3g} nats from that of "
+        f"chain {best.number}, with {steps:.3g} steps a trajectory, {usual:.3g} there",
+        "more warm-up: warmup_steps=1000; write hierarchical sites non-centred",
     )
