@@ -98,8 +98,8 @@ def weaker():
     return line(0.5 * X, Y)
 
 
-def halved(x):
-    return {"x": x / 2.0}
+def half_of_b(rng_key, gibbs_sites, hmc_sites):
+    return {"a": hmc_sites["b"] / 2.0}
 
 
 def quiet(fn, *args, **kwargs):
@@ -384,7 +384,10 @@ ROWS = {
         lambda: infer.MixedHMC(infer.HMC(line), num_discrete_updates=3),
         lambda k: (k.updates, k.attrs()["blocks"]),
     ),
-    "FullConditional": (lambda: infer.FullConditional(halved), lambda f: f.fn(x=2.0)),
+    "FullConditional": (
+        lambda: infer.FullConditional(half_of_b),
+        lambda f: f.fn(rng_key=None, gibbs_sites={}, hmc_sites={"b": 3.0}),
+    ),
     "Plan": (lambda: fitted().plan, str),
     "Fitted": (lambda: fitted(), lambda f: (f.posterior, f.verdict, f.explain())),
     "Sensitivity": (lambda: infer.power_sensitivity(drawn_line()), str),

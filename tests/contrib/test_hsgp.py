@@ -133,7 +133,7 @@ def test_a_function_is_found_by_nuts():
             probtorch.sample("y", dist.Normal(f, noise), obs=y)
 
     nuts = NUTS(model, target_accept_prob=0.95)
-    draws = MCMC(nuts, 500, num_chains=2, seed=0, progress_bar=False).run(x, y)
+    draws = MCMC(nuts, 2000, num_chains=2, seed=0, progress_bar=False).run(x, y)
     # The posterior has a standard deviation of 0.1 in the middle and twice that at the ends.
     assert abs(draws["f"].mean((0, 1)) - np.sin(4.0 * x)).max() < 0.4
     assert draws["beta"].shape[-1] == 20
