@@ -58,8 +58,8 @@ def broken_off(run, after, monkeypatch):
 
 
 def check_same(found, whole):
-    assert set(found.samples) == set(whole.samples)
-    for name, x in whole.samples.items():
+    assert set(found.posterior) == set(whole.posterior)
+    for name, x in whole.posterior.items():
         assert found[name].tobytes() == x.tobytes(), name
     for name, x in whole.sample_stats.items():
         assert found.sample_stats[name].tobytes() == x.tobytes(), name
