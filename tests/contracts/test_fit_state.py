@@ -90,6 +90,11 @@ def test_a_private_member_of_svi_is_asked_of_nothing_but_self(sources):
                     assert getattr(node.value, "id", None) == "self", f"{path}:{node.lineno}"
 
 
+def test_the_file_of_svi_has_what_users_call_and_no_more(sources):
+    """The loop of a run, what a step is and the memory it works on have files of their own."""
+    assert len(sources[PACKAGE / "infer" / "vi" / "svi.py"].splitlines()) < 250
+
+
 # ---------------------------------------------------------------------------------------- programs
 
 

@@ -4,8 +4,8 @@ A step draws from the guide, asks an objective (objectives/) for the loss and it
 lets an optimizer move the parameters. Parameters of `param` statements live in a store that the
 `SVI` object owns; while it runs, and after, `get_param_store` shows that store.
 
-All that a step depends on is a `FitState`, which a step takes to the next one (fit.py). This file
-has the loop around steps, with progress, Ctrl-C and checkpoints.
+All that a step depends on is a `FitState`, which a step takes to the next one (fit.py). run.py has
+the loop around steps, with progress, Ctrl-C and checkpoints; this file the names that users know.
 
 Names and signatures are Pyro's, `run` and its result NumPyro's. svi_result.py has the result,
 guides/ the guides that write themselves.
@@ -17,33 +17,24 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.params import ParamStore
 from probtorch.infer.checkpoint import Checkpoint
-from probtorch.infer.control import Interrupt
-from probtorch.infer.model_calls import check_model_call
-from probtorch.infer.model_runs import lifted
-from probtorch.infer.objectives.protocol import Objective
-from probtorch.infer.objectives.runs import is_precise
-from probtorch.infer.run_record import RunRecord
 from probtorch.infer.vi.begun_anew import trained_before
-from probtorch.infer.vi.converged import Until, as_rule, is_met, warn_of_the_end
 from probtorch.infer.vi.fit import Fit
 from probtorch.infer.vi.gradient_variance import gradient_variance
-from probtorch.infer.vi.step_progress import StepProgress
-from probtorch.infer.vi.svi_arguments import advice, check_count, check_parts
+from probtorch.infer.vi.run import run_steps
+from probtorch.infer.vi.svi_arguments import advice, check_parts
 from probtorch.infer.vi.svi_result import SVIResult
 
 if TYPE_CHECKING:
     from probtorch.estimators.protocol import Estimator
     from probtorch.estimators.variance import VarianceTable
     from probtorch.infer.objectives.loss_function import Loss
+    from probtorch.infer.vi.converged import Until
     from probtorch.infer.vi.updater import Optim
-
 
 __all__ = ["SVI"]
 
@@ -125,22 +116,12 @@ class SVI(Fit):
     ) -> None:
         check_parts(model, guide, loss, patience)
         super().__init__(
-            model,
-            guide,
-            optim,
-            loss,
-            loss_and_grads,
-            params,
-            seed,
-            patience,
-            optim_args,
-            distributed,
+            *(model, guide, optim, loss, loss_and_grads),
+            *(params, seed, patience, optim_args, distributed),
         )
         if params is None and seed is None:
             self.trained_before = trained_before(model, guide)
         self.params.show()
-
-    # ----------------------------------------------------------------------------------- steps
 
     def step(self, *args: object, **kwargs: object) -> float:
         """Take one step: estimate the loss, and move the parameters along its gradients.
@@ -222,45 +203,9 @@ class SVI(Fit):
         InferenceWarning
             If `until` is given and was not met after `num_steps`.
         """
-        check_count(num_steps, args)
-        rule = as_rule(until)
-        if isinstance(self.objective, Objective):
-            check_model_call(self.model, args, kwargs, "svi.run", "num_steps, ")
-        if is_precise(self.guide):
-            # Once, and not at every step.
-            args, kwargs = lifted(args), lifted(kwargs)
-        record = RunRecord(self, args, kwargs, checkpoint, checkpoint_every)
-        losses = record.losses
-        shown = StepProgress(num_steps, done=len(losses), shown=progress_bar)
-        with record, Interrupt("SVI.run", max_seconds) as interrupt, shown as progress:
-            met = is_met(rule, losses)  # a run that was saved where it ended
-            while len(losses) < num_steps and not (interrupt.asked or record.stopped or met):
-                # Many at once where nobody wants to see each.
-                room = record.room(num_steps)
-                if rule is not None:
-                    room = min(room, rule.next_look(len(losses)) - len(losses))
-                new = self.compiled.many(room, args, kwargs) if callback is None else []
-                new = new or [self.step(*args, **kwargs)]
-                losses += new
-                progress.update(*new)
-                if callback is not None:
-                    record.stopped = callback(len(losses) - 1, losses[-1]) is True
-                met = is_met(rule, losses)
-                record.update()
-            self.compiled.compare_at_the_end(args, kwargs)
-            record.close()
-        if rule is not None and not (met or interrupt.asked or record.stopped):
-            warn_of_the_end(rule, losses)
-        self.resume(args, kwargs)  # a finished run was restored, and there was no step
-        return SVIResult(
-            params=self.get_params(),
-            losses=np.array(losses),
-            svi=self,
-            args=args,
-            kwargs=kwargs,
-            interrupted=interrupt.asked,
-            seconds=record.elapsed,
-            converged=None if rule is None else met,
+        checkpoints = checkpoint, checkpoint_every
+        return run_steps(
+            self, num_steps, args, kwargs, checkpoints, progress_bar, callback, until, max_seconds
         )
 
     def gradient_variance(
