@@ -105,18 +105,18 @@ class Wiener(Distribution):
         return in_double(_share, self.boundary, self.bias, self.drift)
 
     def _cdf(self, x: Tensor) -> Tensor:
-        above = x > 0.0
-        w, v = self._toward(above)
-        t = minimum(maximum(absolute(x) - self.delay, 0.0), 1e150)
-        later = in_double(_later, t, self.boundary, w, v)
-        return where(above, 1.0 - later, later)
+        later = self._past(x)
+        return where(x > 0.0, 1.0 - later, later)
 
     def _survival(self, x: Tensor) -> Tensor:
-        above = x > 0.0
-        w, v = self._toward(above)
+        later = self._past(x)
+        return where(x > 0.0, later, 1.0 - later)
+
+    def _past(self, x: Tensor) -> Tensor:
+        """Return the probability of the same response at a later time."""
+        w, v = self._toward(x > 0.0)
         t = minimum(maximum(absolute(x) - self.delay, 0.0), 1e150)
-        later = in_double(_later, t, self.boundary, w, v)
-        return where(above, later, 1.0 - later)
+        return in_double(_later, t, self.boundary, w, v)
 
     def _icdf(self, p: Tensor) -> Tensor:
         low = self._below()

@@ -178,15 +178,20 @@ class DiscreteHMM(HiddenMarkovModel):
         n = len(self._event_shape) - 1
         return self.observation_dist._density(unsqueeze(value, -1 - n), inside)
 
-    def _forward(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log joint densities of the values so far and the state: at the end, and all."""
-        count = seen.array.shape[-2]
-        dtype = seen.array.dtype
+    def _course(self, seen: Tensor, method: str) -> tuple[Tensor, Steps, Shape]:
+        """Return logits of the first state and of the moves, in the dtype of log densities, and
+        the batch shape of all.
+        """
+        count, dtype = seen.array.shape[-2], seen.array.dtype
         moves = Steps({"move": (self.transition_logits, 2)}, count, dtype, "DiscreteHMM")
         first = self.initial_logits
         first = first if first.array.dtype == dtype else cast(first, dtype)
         shapes = (first.array.shape[:-1], moves.batch, seen.array.shape[:-2])
-        batch = broadcast_shapes(*shapes, op="DiscreteHMM.log_prob")
+        return first, moves, broadcast_shapes(*shapes, op=f"DiscreteHMM.{method}")
+
+    def _forward(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log joint densities of the values so far and the state: at the end, and all."""
+        first, moves, batch = self._course(seen, "log_prob")
 
         def step(state: Tensor, now: tuple[dict[str, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
             move = moves.at(now[0])["move"]
@@ -278,13 +283,8 @@ class DiscreteHMM(HiddenMarkovModel):
         """
         value = self._as_sequence(value)
         seen = self._seen(value, self._validate_args)
-        count, states = seen.array.shape[-2:]
-        dtype = seen.array.dtype
-        moves = Steps({"move": (self.transition_logits, 2)}, count, dtype, "DiscreteHMM")
-        first = self.initial_logits
-        first = first if first.array.dtype == dtype else cast(first, dtype)
-        shapes = (first.array.shape[:-1], moves.batch, seen.array.shape[:-2])
-        batch = broadcast_shapes(*shapes, op="DiscreteHMM.decode")
+        states = seen.array.shape[-1]
+        first, moves, batch = self._course(seen, "decode")
         after = {name: x[1:] for name, x in moves.sliced.items()}
         each = movedim(seen, -2, 0)
 

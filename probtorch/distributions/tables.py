@@ -92,12 +92,15 @@ class Interpolated(Distribution):
         width = x[..., 1:] - x[..., :-1]
         return width, 0.5 * width * (y[..., 1:] + y[..., :-1])
 
+    def _ends(self, at: Tensor, points: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Return the number of the piece between whose `points` a value lies, and its corners."""
+        i = total((unsqueeze(at, -1) >= points[..., 1:-1]).long(), -1)
+        x, y = ([vindex(p, (..., i + k)) for k in (0, 1)] for p in (self.x_points, self.pdf_points))
+        return i, x, y
+
     def _piece(self, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the number of the piece that holds a value, the value's start and its density."""
-        inner = self.x_points[..., 1:-1]
-        i = total((unsqueeze(at, -1) >= inner).long(), -1)
-        x0, x1 = (vindex(self.x_points, (..., i + k)) for k in (0, 1))
-        y0, y1 = (vindex(self.pdf_points, (..., i + k)) for k in (0, 1))
+        i, (x0, x1), (y0, y1) = self._ends(at, self.x_points)
         share = (at - x0) / (x1 - x0)
         return i, x0, y0 + (y1 - y0) * share
 
@@ -119,9 +122,7 @@ class Interpolated(Distribution):
     def _icdf(self, p: Tensor) -> Tensor:
         below = self._cumulative()
         goal = p * below[..., -1]
-        i = total((unsqueeze(goal, -1) >= below[..., 1:-1]).long(), -1)
-        x0, x1 = (vindex(self.x_points, (..., i + k)) for k in (0, 1))
-        y0, y1 = (vindex(self.pdf_points, (..., i + k)) for k in (0, 1))
+        i, (x0, x1), (y0, y1) = self._ends(goal, below)
         rest = maximum(goal - vindex(below, (..., i)), 0.0)
         slope = (y1 - y0) / (x1 - x0)
         # rest = y0 t + slope t^2 / 2, the root without a difference

@@ -21,13 +21,15 @@ import numpy as np
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.infer.mcmc.kernel import tuned
-from probtorch.infer.mcmc.kernels.ensembles import EnsembleInfo, EnsembleKernel, others_of
-from probtorch.infer.mcmc.kernels.random_walk import PointState, accept_probability
+from probtorch.infer.mcmc.kernels.ensembles import (
+    EnsembleInfo,
+    EnsembleKernel,
+    Proposal,
+    others_of,
+)
+from probtorch.infer.mcmc.kernels.random_walk import PointState
 from probtorch.infer.mcmc.randomness import Key, uniform
-from probtorch.ops.arithmetic import where
-from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import log
-from probtorch.ops.indexing import index_put
 
 __all__ = ["AIES"]
 
@@ -80,25 +82,9 @@ class AIES(EnsembleKernel):
         (others,) = others_of(drawn[:1], count, 1)
         factors = (1.0 + (self.stretch - 1.0) * drawn[1]) ** 2 / self.stretch
 
-        def move(
-            carry: tuple[TensorBase, TensorBase, TensorBase, TensorBase],
-        ) -> tuple[TensorBase, TensorBase, TensorBase, TensorBase]:
-            k, position, logdensity, accept = carry
+        def propose(k: TensorBase, position: TensorBase) -> Proposal:
             mine, other = position[k], position[(k + others[k]) % count]
             proposal = other + factors[k] * (mine - other)
-            value, _ = self.density(proposal)
-            rise = (dim - 1) * log(factors[k]) + value - logdensity[k]
-            accept_prob = accept_probability(rise)
-            accepted = drawn[2][k] < accept_prob
-            return (
-                k + 1,
-                index_put(position, (k,), where(accepted, proposal, mine)),
-                index_put(logdensity, (k,), where(accepted, value, logdensity[k])),
-                index_put(accept, (k,), accept_prob),
-            )
+            return proposal, (dim - 1) * log(factors[k]), drawn[2][k]
 
-        none = wrap(np.zeros(count))
-        start = wrap(np.array(0)), state.position, state.logdensity, none
-        _, position, logdensity, accept = while_loop(lambda c: c[0] < count, move, start)
-        new = PointState(position, logdensity, state.counter + 3 * count)
-        return new, EnsembleInfo(accept, logdensity, wrap(np.ones(count, np.int64)))
+        return self.moved(state, propose, used=3)

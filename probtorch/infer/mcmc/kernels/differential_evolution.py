@@ -22,13 +22,16 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import static
 from probtorch.infer.mcmc.kernel import checked
-from probtorch.infer.mcmc.kernels.ensembles import EnsembleInfo, EnsembleKernel, others_of
-from probtorch.infer.mcmc.kernels.random_walk import PointState, accept_probability
+from probtorch.infer.mcmc.kernels.ensembles import (
+    EnsembleInfo,
+    EnsembleKernel,
+    Proposal,
+    others_of,
+)
+from probtorch.infer.mcmc.kernels.random_walk import PointState
 from probtorch.infer.mcmc.randomness import Key, uniform
 from probtorch.ops.arithmetic import maximum, where
-from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import log
-from probtorch.ops.indexing import index_put
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.special import ndtri
 
@@ -113,10 +116,7 @@ class DEMetropolis(EnsembleKernel):
         factors = where(drawn[4] < self.jumps, 1.0, usual) + JITTER * ndtri(drawn[6])
         strides = LEAST_SNOOKER + (MOST_SNOOKER - LEAST_SNOOKER) * drawn[5]
 
-        def move(
-            carry: tuple[TensorBase, TensorBase, TensorBase, TensorBase],
-        ) -> tuple[TensorBase, TensorBase, TensorBase, TensorBase]:
-            k, position, logdensity, accept = carry
+        def propose(k: TensorBase, position: TensorBase) -> Proposal:
             mine = position[k]
             difference = position[(k + first[k]) % count] - position[(k + second[k]) % count]
             # The snooker move: along the line to a third walker, by the difference's part there.
@@ -127,20 +127,6 @@ class DEMetropolis(EnsembleKernel):
             ratio = (dim - 1) * log(maximum((1.0 + share) * (1.0 + share), ONE_PLACE)) / 2.0
             is_snooker = drawn[3][k] < self.snooker
             jump = where(is_snooker, share * to_third, factors[k] * difference)
-            proposal = mine + jump
-            value, _ = self.density(proposal)
-            rise = where(is_snooker, ratio, 0.0) + value - logdensity[k]
-            accept_prob = accept_probability(rise)
-            accepted = drawn[7][k] < accept_prob
-            return (
-                k + 1,
-                index_put(position, (k,), where(accepted, proposal, mine)),
-                index_put(logdensity, (k,), where(accepted, value, logdensity[k])),
-                index_put(accept, (k,), accept_prob),
-            )
+            return mine + jump, where(is_snooker, ratio, 0.0), drawn[7][k]
 
-        none = wrap(np.zeros(count))
-        start = wrap(np.array(0)), state.position, state.logdensity, none
-        _, position, logdensity, accept = while_loop(lambda c: c[0] < count, move, start)
-        new = PointState(position, logdensity, state.counter + 8 * count)
-        return new, EnsembleInfo(accept, logdensity, wrap(np.ones(count, np.int64)))
+        return self.moved(state, propose, used=8)

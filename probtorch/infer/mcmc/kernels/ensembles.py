@@ -8,8 +8,8 @@ step leaves the product of targets invariant. `AIES` (aies.py), `DEMetropolis`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.mcmc.kernel import Kernel, statistic
-from probtorch.infer.mcmc.kernels.random_walk import PointState
+from probtorch.infer.mcmc.kernels.random_walk import PointState, accept_probability
 from probtorch.ops.arithmetic import floor, where
 from probtorch.ops.control import while_loop
 from probtorch.ops.indexing import index_put
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.warm_up.estimates import Spectrum
     from probtorch.infer.potential import Target
 
-__all__ = ["EnsembleInfo", "EnsembleKernel", "others_of"]
+__all__ = ["EnsembleInfo", "EnsembleKernel", "Proposal", "others_of"]
+
+# Where a walker is sent, the log of what its move does to volumes, and a uniform number: below the
+# acceptance probability it goes there.
+Proposal: TypeAlias = tuple[TensorBase, TensorBase, TensorBase]
 
 
 @record
@@ -147,3 +151,42 @@ class EnsembleKernel(Kernel[PointState]):
         start = wrap(np.array(0)), wrap(np.zeros(self.walkers))
         _, values = while_loop(lambda carry: carry[0] < self.walkers, evaluate, start)
         return PointState(position, values, as_tensor(counter))
+
+    def moved(
+        self,
+        state: PointState,
+        propose: Callable[[TensorBase, TensorBase], Proposal],
+        used: int,
+    ) -> tuple[PointState, EnsembleInfo]:
+        """Return ``(state, info)`` after one proposal for each walker, in turn.
+
+        Parameters
+        ----------
+        state : PointState
+        propose : callable
+            ``propose(k, position)`` for walker k, with all where they stand by then.
+        used : int
+            Random numbers for each walker.
+        """
+        count = state.position.shape[0]
+
+        def move(
+            carry: tuple[TensorBase, TensorBase, TensorBase, TensorBase],
+        ) -> tuple[TensorBase, TensorBase, TensorBase, TensorBase]:
+            k, position, logdensity, accept = carry
+            proposal, log_ratio, threshold = propose(k, position)
+            value, _ = self.density(proposal)
+            accept_prob = accept_probability(log_ratio + value - logdensity[k])
+            accepted = threshold < accept_prob
+            return (
+                k + 1,
+                index_put(position, (k,), where(accepted, proposal, position[k])),
+                index_put(logdensity, (k,), where(accepted, value, logdensity[k])),
+                index_put(accept, (k,), accept_prob),
+            )
+
+        none = wrap(np.zeros(count))
+        start = wrap(np.array(0)), state.position, state.logdensity, none
+        _, position, logdensity, accept = while_loop(lambda c: c[0] < count, move, start)
+        new = PointState(position, logdensity, state.counter + used * count)
+        return new, EnsembleInfo(accept, logdensity, wrap(np.ones(count, np.int64)))
