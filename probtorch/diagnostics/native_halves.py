@@ -1,19 +1,14 @@
-"""What summaries ask of halved chains, in native code: see `compiler/lang/routines/halves.py`.
+"""What summaries ask of halved chains, in native code: see halves_routines.py.
 
 Loading it takes longer than a small summary, so `worth_it` says from when on NumPy is left.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from collections.abc import Callable
-
 import numpy as np
 
-from probtorch.compiler.lang.routines.halves import LAGS, fold_work
-from probtorch.compiler.machine import engine
 from probtorch.config import settings
+from probtorch.diagnostics.halves_routines import HALVES, LAGS, fold_work
 
 __all__ = ["LAGS", "fold", "remember", "worth_it"]
 
@@ -26,13 +21,6 @@ def worth_it(block: np.ndarray) -> bool:
     return settings.jit and block.size >= LEAST
 
 
-@functools.cache
-def _function(name: str, types: str) -> Callable[..., None]:
-    """A function of pointers ("p") and integers ("i"), during which Python goes on."""
-    kinds = {"p": ctypes.c_void_p, "i": ctypes.c_int64}
-    return ctypes.CFUNCTYPE(None, *(kinds[t] for t in types))(engine.runtime_address(name))
-
-
 def remember(halves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centre halves (entry, half, draw), contiguous float64, in place.
 
@@ -41,7 +29,7 @@ def remember(halves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     entries, count, draws = halves.shape
     means, sums = np.empty((entries, count)), np.empty((entries, LAGS))
-    _function("pt_remember", "piiipp")(
+    HALVES.function("pt_remember")(
         halves.ctypes.data, entries, count, draws, means.ctypes.data, sums.ctypes.data
     )
     sums /= count * draws
@@ -78,5 +66,5 @@ def fold(
     )
     places = (a.ctypes.data for a in (rows, positions, quantiles))
     into = (a.ctypes.data for a in (work, means, variances))
-    _function("pt_fold", "pppiiippp")(*places, entries, size, count, *into)
+    HALVES.function("pt_fold")(*places, entries, size, count, *into)
     return means, variances

@@ -105,14 +105,14 @@ class Wiener(Distribution):
         return in_double(_share, self.boundary, self.bias, self.drift)
 
     def _cdf(self, x: Tensor) -> Tensor:
-        later = self._past(x)
+        later = self._later_than(x)
         return where(x > 0.0, 1.0 - later, later)
 
     def _survival(self, x: Tensor) -> Tensor:
-        later = self._past(x)
+        later = self._later_than(x)
         return where(x > 0.0, later, 1.0 - later)
 
-    def _past(self, x: Tensor) -> Tensor:
+    def _later_than(self, x: Tensor) -> Tensor:
         """Return the probability of the same response at a later time."""
         w, v = self._toward(x > 0.0)
         t = minimum(maximum(absolute(x) - self.delay, 0.0), 1e150)

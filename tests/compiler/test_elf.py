@@ -14,6 +14,10 @@ import probtorch
 from probtorch.compiler.machine import engine
 from probtorch.compiler.native import elf, host
 from probtorch.compiler.render import runtime
+from probtorch.diagnostics.halves_routines import HALVES
+from probtorch.infer.mcmc.warm_up.spectrum_routines import SPECTRA
+from probtorch.infer.mcmc.warm_up.window_routines import WINDOWS
+from probtorch.infer.starts.climb_routines import CLIMBS
 
 pytestmark = pytest.mark.skipif(not elf.is_usable(), reason="elsewhere LLVM links")
 
@@ -141,6 +145,11 @@ def test_every_module_of_the_runtime_is_linked():
     for name in runtime._modules():
         module = engine._runtime_module(name)
         assert isinstance(module._loaded.tracker, elf._Memory), name
+
+
+@pytest.mark.parametrize("own", [CLIMBS, HALVES, SPECTRA, WINDOWS], ids=lambda own: own.file[-24:])
+def test_routines_of_other_rooms_are_linked(own):
+    assert isinstance(own.module._loaded.tracker, elf._Memory)
 
 
 # ----------------------------------------------------------------------------- what is left to LLVM

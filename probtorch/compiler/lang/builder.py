@@ -16,6 +16,7 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from probtorch.compiler.lang import nodes
+from probtorch.compiler.lang.cells import Array, passed
 from probtorch.compiler.lang.nodes import Operand, Value
 from probtorch.compiler.lang.types import (
     BYTE,
@@ -364,10 +365,10 @@ class Builder:
         """Write the call for the normal number of a double in (0, 1), as ops/exact.py has it."""
         return self.runtime("pt_normal_of_uniform", "double", self.convert(u, "double"))
 
-    def runtime(self, symbol: str, result: str, *args: Value) -> Value:
+    def runtime(self, symbol: str, result: str, *args: Value | Array) -> Value:
         """Write the call of a function of the runtime that programs ask for by name."""
         self.printer.requires(self, symbol)
-        return self.put(nodes.Call(symbol, result, list(args)))
+        return self.put(nodes.Call(symbol, result, passed(args)))
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
         row = INTRINSICS.get(name)

@@ -18,7 +18,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 from probtorch.compiler.lang import nodes
 from probtorch.compiler.lang.builder import Builder, CodeModule, Printer
-from probtorch.compiler.lang.cells import Array, Cell
+from probtorch.compiler.lang.cells import Array, Cell, passed
 from probtorch.compiler.lang.nodes import Operand, Value
 
 __all__ = ["FunctionOptions", "KernelFunction", "KernelRoutine", "RoutineModule"]
@@ -148,9 +148,9 @@ class KernelFunction(Builder):
         """Return an i64 as a float."""
         return self.convert(n, ty)
 
-    def call(self, name: str | Value, result: str, *args: Value) -> Value:
+    def call(self, name: str | Value, result: str, *args: Value | Array) -> Value:
         """Call another function of this module, or the one at an address."""
-        return self.put(nodes.Call(name, result, list(args)))
+        return self.put(nodes.Call(name, result, passed(args)))
 
     # -------------------------------------------------------------------------------------- memory
 
@@ -181,11 +181,6 @@ class KernelFunction(Builder):
     def store(self, pointer: Value, index: Operand, x: Operand, ty: str) -> None:
         """Write element `index` of an array."""
         self.store_at(self.value(x, ty), self.offset(pointer, index, ty))
-
-    def copy(self, target: Value, source: Value, count: Operand, ty: str) -> None:
-        """Copy `count` elements between arrays that do not overlap."""
-        with self.loop(0, count) as i:
-            self.store(target, i, self.load(source, i, ty), ty)
 
     def atomic(self, op: str, pointer: Value, x: Operand = 0, old: Operand | None = None) -> Value:
         """Read or change an i64 that threads share; see `nodes.Atomic`."""
@@ -286,7 +281,7 @@ class KernelFunction(Builder):
         """The number of this block among those that run the function, and how many these are."""
         return Value(self.printer.block, "i64", self), Value(self.printer.blocks, "i64", self)
 
-    def on_grid(self, symbol: str, result: str, *args: Value) -> Value:
+    def on_grid(self, symbol: str, result: str, *args: Value | Array) -> Value:
         """Call a function of several blocks from another."""
         own = [Value(name, "ptr", self) for name in self.printer.grid]
         return self.runtime(symbol, result, *own, *args)
@@ -411,8 +406,7 @@ class KernelFunction(Builder):
         with self.loop(0, len(rule[0])) as i:
             at = low + width * places[i]
             term = integrand(self, at, *operands) * weights[i]
-            # In any order: LLVM makes vectors of it.
-            total.value = self.binary("add", total.value, term, "reassoc contract")
+            total.add(term)
         return width * total.value
 
     def panels(
@@ -452,8 +446,8 @@ class KernelRoutine:
     ----------
     body : callable
         Takes the writer and the arguments; returns the result, or None.
-    parameters : tuple of str
-        Types.
+    parameters : str
+        Types, with spaces between; "double*" is where doubles are, which the body gets as `Array`.
     result : str
         Type, or "void".
     flags : str
@@ -463,14 +457,20 @@ class KernelRoutine:
     """
 
     body: Callable[..., Value | None]
-    parameters: tuple[str, ...] = ("double",)
+    parameters: str = "double"
     result: str = "double"
     flags: str = "contract"
     grid: bool = False
 
+    @property
+    def types(self) -> list[str]:
+        """Types of the parameters, of which pointers are one."""
+        return ["ptr" if ty.endswith("*") else ty for ty in self.parameters.split()]
+
     def write(self, module: RoutineModule, name: str, linkage: str = "") -> None:
         """Write the function into a module."""
         w = module.function(
-            name, self.result, self.parameters, linkage=linkage, flags=self.flags, grid=self.grid
+            name, self.result, self.types, linkage=linkage, flags=self.flags, grid=self.grid
         )
-        w.finish(self.body(w, *w.arguments))
+        given = zip(self.parameters.split(), w.arguments, strict=True)
+        w.finish(self.body(w, *(w.array(x, ty[:-1]) if ty[-1] == "*" else x for ty, x in given)))

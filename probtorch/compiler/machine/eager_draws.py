@@ -3,7 +3,6 @@
 The functions are those that compiled programs call, so draws have the same bits as with arrays.
 """
 
-import ctypes
 import functools
 
 import numpy as np
@@ -11,11 +10,8 @@ import numpy as np
 from probtorch.compiler.machine import engine
 from probtorch.compiler.machine.sequences import SEQUENCES, bits_at, sequence_at
 from probtorch.compiler.render.runtime.draws import BLOCK
-from probtorch.ops.rejection import SAMPLERS
 
 __all__ = ["native_draws", "native_sampler", "native_sequence"]
-
-_POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
 @functools.cache
@@ -37,8 +33,7 @@ def native_categories():
     """Return the function of seed, stream, first counter, count, and sums of weights, that gives
     categories.
     """
-    types = _WORD, _WORD, _WORD, _POINTER, _WORD, _POINTER, _WORD, _NUMBER
-    function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address("pt_categories"))
+    function = engine.runtime_function("pt_categories")
 
     def draw(seed, stream, first, count, sums, below_one):
         out = np.empty(count, np.int64)
@@ -64,14 +59,8 @@ def native_sampler(name):
     """Return the function of seed, stream, counters and parameters, as `ops.rejection.draw` has
     them, that gives draws.
     """
-    count = SAMPLERS[name].arity
-    words = _WORD, _WORD, _WORD, _POINTER, _WORD, _POINTER, _WORD
-    types = [*[_POINTER] * count, *[_WORD] * count, *words]
-    function = ctypes.CFUNCTYPE(None, *types)(engine.runtime_address(f"pt_draws_{name}"))
-    numbers = [_NUMBER] * count
-    one = ctypes.CFUNCTYPE(_NUMBER, *numbers, _WORD, _WORD, _WORD)(
-        engine.runtime_address(f"pt_draw_{name}")
-    )
+    function = engine.runtime_function(f"pt_draws_{name}")
+    one = engine.runtime_function(f"pt_draw_{name}")
 
     def draw(seed, stream, counters, *parameters):
         listed = isinstance(counters, np.ndarray)

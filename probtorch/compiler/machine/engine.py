@@ -24,6 +24,7 @@ times slower. A cached module is ready in 0.4 ms; each function of the runtime i
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +37,10 @@ from probtorch.compiler.render import mathlib, runtime
 from probtorch.compiler.render.runtime import interrupts as polls
 from probtorch.compiler.render.runtime import pool
 
-__all__ = ["LARGE_FUNCTION", "NativeModule", "compile_module", "load_module", "runtime_address"]
+__all__ = [
+    *("LARGE_FUNCTION", "NativeModule", "compile_module", "load_module", "module_by_sources"),
+    *("python_function", "runtime_address", "runtime_function"),
+]
 
 # IR lines in one function from which on the level is 1 at most.
 LARGE_FUNCTION = 4000
@@ -214,20 +218,37 @@ _ATTACHED = {pool.MODULE: threads.attach, polls.MODULE: interrupts.attach}
 @functools.cache
 def _runtime_module(name: str) -> NativeModule:
     """Link a module of render/runtime, once per process; other code keeps its addresses."""
-    here = sources()
-    if here is None:
-        module = compile_module(runtime.module_text(name))
-    else:
-        # Not even its text is needed where its code is in the cache.
-        module = compile_module(
-            functools.partial(runtime.module_text, name), key=cache.runtime_key(name, here)
-        )
+    module = module_by_sources(name, functools.partial(runtime.module_text, name), sources())
     if name in _ATTACHED:
         _ATTACHED[name](module.address)
     return module
+
+
+def module_by_sources(name: str, text: Callable[[], str], here: str | None) -> NativeModule:
+    """Compile a module whose text follows from its name and from `sources`; None if not known."""
+    if here is None:
+        return compile_module(text())
+    # Not even its text is needed where its code is in the cache.
+    return compile_module(text, key=cache.runtime_key(name, here))
 
 
 def runtime_address(symbol: str) -> int:
     """Return the address of a function of render/runtime, good for the life of the process."""
     with host.lock:
         return _runtime_module(runtime.module_of(symbol)).address(symbol)
+
+
+def runtime_function(symbol: str) -> Callable[..., int]:
+    """Return a function of render/runtime for Python; see `python_function`."""
+    return python_function(runtime_address(symbol), *runtime.types_of(symbol))
+
+
+_TYPES = {"ptr": ctypes.c_void_p, "i64": ctypes.c_int64, "double": ctypes.c_double, "void": None}
+
+
+def python_function(address: int, result: str, types: Iterable[str]) -> Callable[..., int]:
+    """Return a function for Python of what lies at an address; it takes addresses and numbers, and
+    the interpreter lock is not held while it runs.
+    """
+    given = [_TYPES[ty] for ty in types]
+    return ctypes.CFUNCTYPE(_TYPES[result], *given)(address)  # type: ignore[arg-type]  # none is void

@@ -8,7 +8,6 @@ wait for each other, as the points of a batched program would.
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from probtorch.compiler.program import NativeProgram
 
 __all__ = ["LaneRoom", "ProgramLanes"]
-
-_LANES = ctypes.CFUNCTYPE(
-    None,
-    *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
-    *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
-)
 
 
 class LaneRoom:
@@ -87,7 +80,7 @@ class ProgramLanes:
         tables = room.frame.lanes(self.inputs, self.outputs)
         assert tables is not None, "a program that changes nothing but its results"
         self._tables = tables
-        self._run = _LANES(engine.runtime_address("pt_lanes"))
+        self._run = engine.runtime_function("pt_lanes")
 
     def run(self, chosen: np.ndarray) -> np.ndarray:
         """Run for some rows, an int64 array; returns what each run returned, 0 if it went well.

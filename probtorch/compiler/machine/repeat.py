@@ -8,7 +8,6 @@ was there before. `Commit.repeat` does run and copy `steps` times without going 
 time with the next draws: the inner loop of SVI on fixed data.
 """
 
-import ctypes
 import functools
 import operator
 
@@ -20,15 +19,11 @@ from probtorch.compiler.render.runtime.replays import ROW
 
 __all__ = ["Commit", "run_many"]
 
-_I, _P = ctypes.c_int64, ctypes.c_void_p
-
 
 @functools.cache
 def _native():
     """Return the functions of `render/runtime/replays.py`."""
-    commit = ctypes.CFUNCTYPE(None, _P, _I)(engine.runtime_address("pt_commit"))
-    repeat = ctypes.CFUNCTYPE(_I, _P, _P, _P, _I, _P, _I, _P, _I, _P, _I)
-    return commit, repeat(engine.runtime_address("pt_repeat"))
+    return engine.runtime_function("pt_commit"), engine.runtime_function("pt_repeat")
 
 
 def run_many(program, table, steps):

@@ -14,7 +14,7 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["sources", "sources_below"]
+__all__ = ["sources", "sources_below", "sources_with"]
 
 # What the compiler is made of: formulas, rules, passes, renderers.
 _FOLDERS = ("backends", "core", "ops", "compiler")
@@ -31,6 +31,19 @@ _IMPORT_SECONDS = 5.0
 def sources() -> str | None:
     """Return a text that changes with the compiler and the libraries under it; None if unknown."""
     return sources_below(Path(__file__).resolve().parents[2], _LOADED)
+
+
+@functools.cache
+def sources_with(file: str) -> str | None:
+    """Return a text that changes with a further source, too."""
+    here = sources()
+    try:
+        status = os.stat(file)
+    except OSError:  # imported from an archive
+        return None
+    if here is None or max(status.st_mtime, status.st_ctime) > _LOADED - _IMPORT_SECONDS:
+        return None
+    return f"{here} {file} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def sources_below(root: Path, loaded: float) -> str | None:

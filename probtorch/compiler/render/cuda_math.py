@@ -79,15 +79,14 @@ static __device__ char *pt_room() {
 }
 """
 
-_WORDS = ("i64",) * 3
 # Functions of numbers that kernels may call, but for samplers; and all functions.
 NUMBERS = {
     **special.SPECIAL,
     **INCOMPLETE,
-    "pt_bits_to_integers": KernelRoutine(bits_to_integers, _WORDS, "i64"),
+    "pt_bits_to_integers": KernelRoutine(bits_to_integers, "i64 i64 i64", "i64"),
     "pt_normal_of_uniform": KernelRoutine(normal_of_uniform, flags=""),
-    "pt_philox": KernelRoutine(philox, _WORDS, "i64"),
-    "pt_power": KernelRoutine(power, _WORDS[:2], "i64"),
+    "pt_philox": KernelRoutine(philox, "i64 i64 i64", "i64"),
+    "pt_power": KernelRoutine(power, "i64 i64", "i64"),
 }
 FUNCTIONS = {**NUMBERS, **BLOCKS, **SORTING, **SPARSE, **MATRICES, **ELIMINATION}
 _DRAW = "pt_draw_"

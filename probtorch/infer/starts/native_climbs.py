@@ -1,38 +1,25 @@
 """Paths of L-BFGS in native code, one after the other: where chains start.
 
 They are what `best_of_paths` of `LbfgsPaths` (lbfgs_paths.py) would find, scored by the log density
-with the log volume, less what is still to be climbed; see `compiler/lang/routines/climbs.py`. Paths
+with the log volume, less what is still to be climbed; see climb_routines.py. Paths
 that are watched on their way, or have another score, are `LbfgsPaths`.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probtorch.compiler.lang.routines.climbs import FOUND, NUMBERS, found_size, work_size
-from probtorch.compiler.machine import engine
 from probtorch.compiler.nests.loops import address
 from probtorch.infer.starts import lbfgs_paths
+from probtorch.infer.starts.climb_routines import CLIMBS, FOUND, NUMBERS, found_size, work_size
 from probtorch.infer.starts.lbfgs_paths import HISTORY, BestPoints, InverseHessian
 
 if TYPE_CHECKING:
     from probtorch.compiler.density_context import DensityContext
 
 __all__ = ["climb"]
-
-_POINTER, _WHOLE, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-_CLIMB = ctypes.CFUNCTYPE(_WHOLE, *[_POINTER] * 4, _REAL, *[_WHOLE] * 3, *[_POINTER] * 3)
-
-
-@functools.cache
-def _routine() -> Callable[..., int]:
-    found: Callable[..., int] = _CLIMB(engine.runtime_address("pt_climb"))
-    return found
 
 
 def climb(
@@ -67,7 +54,7 @@ def climb(
     found = np.zeros((count, found_size(dim, HISTORY)))
     work, evaluations, raised = np.empty(work_size(dim, HISTORY)), 0, 0
     starts, gradients = (np.ascontiguousarray(x, float) for x in (starts, gradients))
-    routine, density = _routine(), (context.function, context.address)
+    routine, density = CLIMBS.function("pt_climb"), (context.function, context.address)
     rest = dim, HISTORY, max_gradients, address(numbers)
     begin, slope, out, memory = map(address, (starts, gradients, found, work))
     step, length = starts.strides[0], found.strides[0]

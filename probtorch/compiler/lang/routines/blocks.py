@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 
 from probtorch.compiler.lang.builder import Builder
+from probtorch.compiler.lang.cells import Array
 from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
 from probtorch.compiler.lang.nodes import Value
 from probtorch.compiler.lang.types import BYTES
@@ -55,8 +56,7 @@ def _halving(w: KernelFunction, step: Callable[[Value, Value], None]) -> None:
         half.value = half.value >> 1
 
 
-def _combine(w: KernelFunction, shared: Value, v: Value, *, kind: str) -> Value:
-    values = w.array(shared, v.ty)
+def _combine(w: KernelFunction, values: Array, v: Value, *, kind: str) -> Value:
     values[w.thread] = v
 
     def step(i: Value, j: Value) -> None:
@@ -68,8 +68,7 @@ def _combine(w: KernelFunction, shared: Value, v: Value, *, kind: str) -> Value:
     return found
 
 
-def _best(w: KernelFunction, shared: Value, v: Value, place: Value, *, kind: str) -> Value:
-    values = w.array(shared, v.ty)
+def _best(w: KernelFunction, values: Array, v: Value, place: Value, *, kind: str) -> Value:
     places = values.at(w.threads, "i64")
     values[w.thread], places[w.thread] = v, place
 
@@ -83,9 +82,8 @@ def _best(w: KernelFunction, shared: Value, v: Value, place: Value, *, kind: str
     return found
 
 
-def _exchange(w: KernelFunction, a: Value, b: Value, n: Value, *, ty: str) -> None:
+def _exchange(w: KernelFunction, one: Array, other: Array, n: Value) -> None:
     """Exchange the elements of two arrays."""
-    one, other = w.array(a, ty), w.array(b, ty)
     with w.share(n, everyone=True) as i:
         x = one[i]
         one[i] = other[i]
@@ -94,14 +92,12 @@ def _exchange(w: KernelFunction, a: Value, b: Value, n: Value, *, ty: str) -> No
 
 BLOCKS = {}
 for _ty in BYTES:
-    BLOCKS[f"pt_exchange_{_ty}"] = KernelRoutine(
-        functools.partial(_exchange, ty=_ty), ("ptr", "ptr", "i64"), "void", grid=True
-    )
+    BLOCKS[f"pt_exchange_{_ty}"] = KernelRoutine(_exchange, f"{_ty}* {_ty}* i64", "void", grid=True)
     for _kind in ("sum", "prod", "amax", "amin"):
         BLOCKS[f"pt_block_{_kind}_{_ty}"] = KernelRoutine(
-            functools.partial(_combine, kind=_kind), ("ptr", _ty), _ty
+            functools.partial(_combine, kind=_kind), f"{_ty}* {_ty}", _ty
         )
     for _kind in ("argmax", "argmin"):
         BLOCKS[f"pt_block_{_kind}_{_ty}"] = KernelRoutine(
-            functools.partial(_best, kind=_kind), ("ptr", _ty, "i64"), "i64"
+            functools.partial(_best, kind=_kind), f"{_ty}* {_ty} i64", "i64"
         )

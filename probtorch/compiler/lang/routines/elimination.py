@@ -26,17 +26,15 @@ from probtorch.compiler.lang.routines.matrices import (
 __all__ = ["ELIMINATION"]
 
 
-def _eliminate(w: KernelFunction, *arguments: Value, ty: str) -> Value:
-    """Eliminate in A (n x n), with the same steps in B (n x m), of (a, b, n, m).
+def _eliminate(w: KernelFunction, a: Array, b: Array, n: Value, m: Value) -> Value:
+    """Eliminate in A (n x n), with the same steps in B (n x m).
 
     U is left on and above A's diagonal, in B what U X = B is to be solved with. Returns -1, and
     leaves it unfinished, if a pivot is 0; else whether the number of exchanges is odd. Nan is a
     pivot where it comes first, elsewhere any number is larger, as in the BLAS of LAPACK.
     """
-    a, b = (w.array(p, ty) for p in arguments[:2])
-    n, m = arguments[2:]
-    room = room_of(w, ty)
-    taken, corner = w.array(room.pointer, "i64"), w.array(room.pointer, "i64").at(16, ty)
+    taken = w.array(room_of(w, a.ty).pointer, "i64")
+    corner = taken.at(16, a.ty)
     bad, odd, k = w.variable("i1", False), w.variable("i64", 0), w.variable("i64", 0)
     with w.repeat_while(lambda: w.logical_and(k.value < n, w.logical_not(bad.value))):
         first = k.value
@@ -68,7 +66,7 @@ def _eliminate(w: KernelFunction, *arguments: Value, ty: str) -> Value:
             entry = corner_of(w, corner, a.at(first * n + first), 1, n, width)
             with w.share(right + m) as c:
                 columns = a.at((end + c) * n), b.at((c - right) * n)
-                x = w.array(w.where(c < right, *(y.pointer for y in columns)), ty)
+                x = w.array(w.where(c < right, *(y.pointer for y in columns)), a.ty)
                 with w.loop(0, width) as r:
                     _exchange(x, taken[r], first + r)
                 substitute(w, entry, x.at(first), 1, width, unit=True)
@@ -118,14 +116,15 @@ def _finish(w: KernelFunction, a: Array, b: Array, n: Value, m: Value) -> None:
 
 def _eliminated(w: KernelFunction, a: Array, b: Array, n: Value, m: Value) -> Value:
     symbol = f"pt_eliminate_{'d' if a.ty == 'double' else 's'}"
-    return w.on_grid(symbol, "i64", a.pointer, b.pointer, n, m)
+    return w.on_grid(symbol, "i64", a, b, n, m)
 
 
-def _solve(w: KernelFunction, *arguments: Value, ty: str) -> None:
-    """A X = B in place of B, of (a, b, n, m, batch, pivots); fails if one is singular."""
-    a, b, n, m, batch, _ = arguments
+def _solve(
+    w: KernelFunction, a: Array, b: Array, n: Value, m: Value, batch: Value, _: Value
+) -> None:
+    """A X = B in place of B; fails if one is singular."""
     with w.blocks(batch) as p:
-        left, right = w.array(a, ty).at(p * n * n), w.array(b, ty).at(p * n * m)
+        left, right = a.at(p * n * n), b.at(p * n * m)
         singular = _eliminated(w, left, right, n, m) < 0
         with w.when(w.logical_not(singular)):
             _finish(w, left, right, n, m)
@@ -134,15 +133,14 @@ def _solve(w: KernelFunction, *arguments: Value, ty: str) -> None:
         w.barrier()
 
 
-def _inv(w: KernelFunction, *arguments: Value, ty: str) -> None:
-    """Inverses of (a, out, n, batch, pivots, check); nan, and a failure if `check`, for singular
-    ones.
-    """
-    a, out, n, batch, _, check = arguments
+def _inv(
+    w: KernelFunction, a: Array, out: Array, n: Value, batch: Value, _: Value, check: Value
+) -> None:
+    """Inverses; nan, and a failure if `check`, for singular ones."""
     with w.blocks(batch) as p:
-        left, right = w.array(a, ty).at(p * n * n), w.array(out, ty).at(p * n * n)
+        left, right = a.at(p * n * n), out.at(p * n * n)
         with w.share(n, n) as (i, j):
-            right[i * n + j] = w.convert(i == j, ty)
+            right[i * n + j] = w.convert(i == j, a.ty)
         w.barrier()
         singular = _eliminated(w, left, right, n, n) < 0
         regular, other = w.branch(w.logical_not(singular))
@@ -155,13 +153,23 @@ def _inv(w: KernelFunction, *arguments: Value, ty: str) -> None:
         w.barrier()
 
 
-def _determinants(w: KernelFunction, *arguments: Value, ty: str, whole: bool) -> None:
-    """Signs and logarithms of determinants of (a, signs, logs, n, batch, pivots); 0 and -inf if A
-    is singular. Or determinants, in the place of the signs.
+def _determinants(
+    w: KernelFunction,
+    a: Array,
+    signs: Array,
+    logs: Array,
+    n: Value,
+    batch: Value,
+    _: Value,
+    *,
+    whole: bool,
+) -> None:
+    """Signs and logarithms of determinants; 0 and -inf if A is singular. Or determinants, in the
+    place of the signs.
     """
-    a, signs, logs, n, batch, _ = arguments
+    ty = a.ty
     with w.blocks(batch) as p:
-        left = w.array(a, ty).at(p * n * n)
+        left = a.at(p * n * n)
         parity = _eliminated(w, left, left, n, w.whole(0))
         singular = parity < 0
         below = w.variable("i64", 0)
@@ -176,24 +184,23 @@ def _determinants(w: KernelFunction, *arguments: Value, ty: str, whole: bool) ->
                 size.value = size.value + left[i * n + i]
             sign = w.where(singular, w.value(0.0, ty), w.where(odd == 1, w.value(-1.0, ty), 1.0))
             log = w.where(singular, -math.inf, size.value)
-            w.array(signs, ty)[p] = sign * w.exp(log) if whole else sign
+            signs[p] = sign * w.exp(log) if whole else sign
             if not whole:
-                w.array(logs, ty)[p] = log
+                logs[p] = log
         w.barrier()
 
 
-_DETERMINANTS = "ptr ptr ptr i64 i64 ptr"
 ELIMINATION = {}
 for _letter, _ty in FLOATS.items():
+    _one, _two = f"{_ty}*", f"{_ty}* {_ty}*"
     ELIMINATION[f"pt_eliminate_{_letter}"] = KernelRoutine(
-        functools.partial(_eliminate, ty=_ty), ("ptr", "ptr", "i64", "i64"), "i64", grid=True
+        _eliminate, f"{_two} i64 i64", "i64", grid=True
     )
+    # The last but for `check` has room for LAPACK's pivots.
     for _name, _types, _body in (
-        ("solve", "ptr ptr i64 i64 i64 ptr", functools.partial(_solve, ty=_ty)),
-        ("inv", "ptr ptr i64 i64 ptr i64", functools.partial(_inv, ty=_ty)),
-        ("slogdet", _DETERMINANTS, functools.partial(_determinants, ty=_ty, whole=False)),
-        ("det", _DETERMINANTS, functools.partial(_determinants, ty=_ty, whole=True)),
+        ("solve", f"{_two} i64 i64 i64 ptr", _solve),
+        ("inv", f"{_two} i64 i64 ptr i64", _inv),
+        ("slogdet", f"{_two} {_one} i64 i64 ptr", functools.partial(_determinants, whole=False)),
+        ("det", f"{_two} {_one} i64 i64 ptr", functools.partial(_determinants, whole=True)),
     ):
-        ELIMINATION[f"pt_{_name}_{_letter}"] = KernelRoutine(
-            _body, tuple(_types.split()), "void", grid=True
-        )
+        ELIMINATION[f"pt_{_name}_{_letter}"] = KernelRoutine(_body, _types, "void", grid=True)

@@ -13,7 +13,7 @@ from probtorch.ops.variates import angle_slope
 
 __all__ = ["INCOMPLETE"]
 
-_TWO, _THREE = ("double",) * 2, ("double",) * 3
+_TWO, _THREE = "double double", "double double double"
 
 INCOMPLETE = {"pt_von_mises_slope": KernelRoutine(angle_slope, _TWO)}
 for _k in (1, 2):

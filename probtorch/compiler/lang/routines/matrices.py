@@ -120,16 +120,18 @@ def _load_if(w: KernelFunction, cell: Cell, inside: Value, array: Array, index: 
         cell.value = array[index]
 
 
-def _gemm(w: KernelFunction, *arguments: Value, ty: str, per: int) -> None:
-    """C = A B for a batch: of (a, b, c, m, n, k, steps along the rows and columns of a and b, and
-    from one matrix to the next, batch).
+def _gemm(
+    w: KernelFunction, a: Array, b: Array, c: Array, m: Value, n: Value, *numbers: Value, per: int
+) -> None:
+    """C = A B for a batch; `numbers` are k, steps along the rows and columns of a and b, and from
+    one matrix to the next, and how many there are.
     """
-    a, b, c, m, n, k, *steps, next_a, next_b, batch = arguments
-    tiles, room = _tiles(m, n, 16 * per), room_of(w, ty)
+    k, *steps, next_a, next_b, batch = numbers
+    tiles, room = _tiles(m, n, 16 * per), room_of(w, a.ty)
     with w.blocks(batch * tiles) as t:
         p = t // tiles
-        left, right = w.array(a, ty).at(p * next_a), w.array(b, ty).at(p * next_b)
-        product = _Product(left, right, w.array(c, ty).at(p * m * n), n, m, n, k, steps)
+        left, right = a.at(p * next_a), b.at(p * next_b)
+        product = _Product(left, right, c.at(p * m * n), n, m, n, k, steps)
         _tile(w, product, t % tiles, room, per=per, subtract=False)
 
 
@@ -137,13 +139,14 @@ def _tiles(m: Value, n: Value, side: int) -> Value:
     return (m + (side - 1)) // side * ((n + (side - 1)) // side)
 
 
-def _downdate(w: KernelFunction, *arguments: Value, ty: str) -> None:
-    """C -= A B for every tile whose turn it is: of (turn, turns, a, b, c, distance of the rows of
-    c, m, n, k, steps along the rows and columns of a and b).
+def _downdate(
+    w: KernelFunction, turn: Value, turns: Value, a: Array, b: Array, c: Array, *numbers: Value
+) -> None:
+    """C -= A B for every tile whose turn it is; `numbers` are the distance of the rows of c, m, n,
+    k, steps along the rows and columns of a and b.
     """
-    turn, turns, a, b, c, ld, m, n, k, *steps = arguments
-    matrices = w.array(a, ty), w.array(b, ty), w.array(c, ty)
-    product, room = _Product(*matrices, ld, m, n, k, steps), room_of(w, ty)
+    ld, m, n, k, *steps = numbers
+    product, room = _Product(a, b, c, ld, m, n, k, steps), room_of(w, a.ty)
     with w.loop(turn, _tiles(m, n, 64), turns) as tile:
         _tile(w, product, tile, room, per=4, subtract=True)
 
@@ -159,7 +162,7 @@ def downdate(
     """C -= A B, all tiles unless blocks take turns; `numbers` as `_downdate` has them."""
     first, sizes = map(w.whole, turn), map(w.whole, numbers)
     symbol = f"pt_downdate_{'d' if a.ty == 'double' else 's'}"
-    w.runtime(symbol, "void", *first, a.pointer, b.pointer, c.pointer, *sizes)
+    w.runtime(symbol, "void", *first, a, b, c, *sizes)
 
 
 # --------------------------------------------------------------------------------------- triangles
@@ -197,26 +200,25 @@ def substitute(
         x[i * apart] = w.where(unit, rest.value, rest.value / entry(i, i))
 
 
-def _trsm(w: KernelFunction, *arguments: Value, ty: str) -> None:
-    """A x = b in place of b, a column for each thread: of (a, b, n, m, upper, unit, batch, distance
-    of the matrices a).
+def _trsm(w: KernelFunction, a: Array, b: Array, n: Value, m: Value, *more: Value) -> None:
+    """A x = b in place of b, a column for each thread; `more` is whether a is upper, whether its
+    diagonal is 1, how many there are, the distance of the matrices a.
     """
-    a, b, n, m, upper, unit, batch, apart = arguments
+    upper, unit, batch, apart = more
     with w.share(batch, m, everyone=True) as (p, column):
-        triangle, x = w.array(a, ty).at(p * apart), w.array(b, ty).at(p * n * m + column)
+        triangle, x = a.at(p * apart), b.at(p * n * m + column)
         entry = lambda i, k: triangle[i * n + k]
         substitute(w, entry, x, m, n, upper=upper, unit=w.truth(unit))
 
 
-def _trsm_wide(w: KernelFunction, *arguments: Value, ty: str) -> None:
+def _trsm_wide(w: KernelFunction, a: Array, b: Array, n: Value, m: Value, *more: Value) -> None:
     """The same by 64 columns for each block."""
-    a, b, n, m, upper, unit, batch, apart = arguments
-    strips, room = (m + 63) >> 6, room_of(w, ty)
+    upper, unit, batch, apart = more
+    strips, room = (m + 63) >> 6, room_of(w, a.ty)
     with w.blocks(batch * strips) as t:
         first = t % strips * 64
         across = w.minimum(m - first, 64)
-        triangle = w.array(a, ty).at(t // strips * apart)
-        x = w.array(b, ty).at(t // strips * n * m + first)
+        triangle, x = a.at(t // strips * apart), b.at(t // strips * n * m + first)
         with w.loop(0, n, 16) as done:
             width, up = w.minimum(n - done, 16), w.truth(upper)
             k = w.where(up, n - done - width, done)
@@ -235,14 +237,12 @@ def _trsm_wide(w: KernelFunction, *arguments: Value, ty: str) -> None:
 # -------------------------------------------------------------------------------- Cholesky factors
 
 
-def _cholesky(w: KernelFunction, *arguments: Value, ty: str, together: bool) -> None:
-    """Lower factors in place of (matrices, n, batch, check); what is not positive definite becomes
-    nan, and fails if `check`.
-    """
-    all_, n, batch, check = arguments
+def _cholesky(
+    w: KernelFunction, a: Array, n: Value, batch: Value, check: Value, *, together: bool
+) -> None:
+    """Lower factors in place; what is not positive definite becomes nan, and fails if `check`."""
     with w.loop(0, batch) if together else w.blocks(batch) as m:
-        a = w.array(all_, ty).at(m * n * n)
-        bad = _factor(w, a, n, together)
+        bad = _factor(w, a.at(m * n * n), n, together)
         first = w.thread == 0
         if together:
             first = w.logical_and(first, w.team[0] == 0)
@@ -318,22 +318,18 @@ def _factor_corner(
     return entry
 
 
-_PRODUCT, _SOLVE, _FACTOR = "ptr ptr ptr" + " i64" * 10, "ptr ptr" + " i64" * 6, "ptr i64 i64 i64"
 MATRICES = {}
 for _letter, _ty in FLOATS.items():
+    _three, _solve = f"{_ty}* {_ty}* {_ty}*", f"{_ty}* {_ty}*" + " i64" * 6
     MATRICES[f"pt_downdate_{_letter}"] = KernelRoutine(
-        functools.partial(_downdate, ty=_ty),
-        ("i64", "i64", "ptr", "ptr", "ptr", *["i64"] * 8),
-        "void",
+        _downdate, f"i64 i64 {_three}" + " i64" * 8, "void"
     )
     for _name, _types, _body in (
-        ("gemm", _PRODUCT, functools.partial(_gemm, ty=_ty, per=1)),
-        ("gemm_wide", _PRODUCT, functools.partial(_gemm, ty=_ty, per=4)),
-        ("trsm", _SOLVE, functools.partial(_trsm, ty=_ty)),
-        ("trsm_wide", _SOLVE, functools.partial(_trsm_wide, ty=_ty)),
-        ("cholesky", _FACTOR, functools.partial(_cholesky, ty=_ty, together=False)),
-        ("cholesky_together", _FACTOR, functools.partial(_cholesky, ty=_ty, together=True)),
+        ("gemm", _three + " i64" * 10, functools.partial(_gemm, per=1)),
+        ("gemm_wide", _three + " i64" * 10, functools.partial(_gemm, per=4)),
+        ("trsm", _solve, _trsm),
+        ("trsm_wide", _solve, _trsm_wide),
+        ("cholesky", f"{_ty}* i64 i64 i64", functools.partial(_cholesky, together=False)),
+        ("cholesky_together", f"{_ty}* i64 i64 i64", functools.partial(_cholesky, together=True)),
     ):
-        MATRICES[f"pt_{_name}_{_letter}"] = KernelRoutine(
-            _body, tuple(_types.split()), "void", grid=True
-        )
+        MATRICES[f"pt_{_name}_{_letter}"] = KernelRoutine(_body, _types, "void", grid=True)

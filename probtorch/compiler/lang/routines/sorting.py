@@ -172,9 +172,10 @@ def _sort(w: KernelFunction, row: Callable[[Value], _Row], count: Value, n: Valu
     return half.value
 
 
-def _argsort(w: KernelFunction, *arguments: Value, ty: str) -> None:
-    """Indices that sort each row of (x, rows, n, descending, out, work)."""
-    x, rows, n, descending, out, work = arguments
+def _argsort(
+    w: KernelFunction, x: Array, rows: Value, n: Value, descending: Value, out: Array, work: Array
+) -> None:
+    """Indices that sort each row."""
     alone, backwards = w.threads == 1, w.truth(descending)
     together = w.whole(1) if alone else w.maximum(w.whole(RUN * w.threads) // n, 1)
     with w.blocks(rows, together) as begin:
@@ -182,8 +183,7 @@ def _argsort(w: KernelFunction, *arguments: Value, ty: str) -> None:
 
         def row(r: Value) -> _Row:
             at = (begin + r) * n
-            keys, places = w.array(x, ty).at(at), w.array(out, "i64").at(at)
-            return _Row(w, keys, n, backwards, places, w.array(work, "i64"))
+            return _Row(w, x.at(at), n, backwards, out.at(at), work)
 
         half = _sort(w, row, count, n)
         with w.share(count, n) as (r, i):
@@ -193,25 +193,24 @@ def _argsort(w: KernelFunction, *arguments: Value, ty: str) -> None:
 # --------------------------------------------------------------------------------- order statistics
 
 
-def _order_statistic(w: KernelFunction, *arguments: Value, ty: str) -> None:
-    """The k-th smallest element of each row of (x, rows, n, k, out, work)."""
-    x, rows, n, k, out, work = arguments
+def _order_statistic(
+    w: KernelFunction, x: Array, rows: Value, n: Value, k: Value, out: Array, work: Array
+) -> None:
+    """The k-th smallest element of each row."""
     short, long = w.branch(n <= SHORT_ROW)
-    values, found = w.array(x, ty), w.array(out, ty)
     with short:
         if w.threads == 1:
             with w.loop(0, rows) as r:
-                places = w.array(work, "i64")
-                row = _Row(w, values.at(r * n), n, w.truth(False), places, places)
+                row = _Row(w, x.at(r * n), n, w.truth(False), work, work)
                 half = _sort(w, lambda _: row, w.whole(1), n)
-                found[r] = row.x[row.read(half, k)[1]]
+                out[r] = row.x[row.read(half, k)[1]]
         else:
-            _count(w, values, rows, n, k, found)
+            _count(w, x, rows, n, k, out)
     with long, w.blocks(rows) as r:
-        here = values.at(r * n)
+        here = x.at(r * n)
         place = _select(w, here, n, k)
         with w.when(w.thread == 0):
-            found[r] = here[place]
+            out[r] = here[place]
 
 
 def _count(w: KernelFunction, x: Array, rows: Value, n: Value, k: Value, out: Array) -> None:
@@ -263,15 +262,23 @@ def _select(w: KernelFunction, row: Array, n: Value, k: Value) -> Value:
 # ---------------------------------------------------------------------------------------- searching
 
 
-def _searchsorted(w: KernelFunction, *arguments: Value, ty: str) -> None:
-    """Where each value of (x, values, rows, n, values per row, right, out) belongs in its sorted
-    row: in front of equal elements, or behind them.
+def _searchsorted(
+    w: KernelFunction,
+    x: Array,
+    values: Array,
+    rows: Value,
+    n: Value,
+    count: Value,
+    right: Value,
+    out: Array,
+) -> None:
+    """Where each of `count` values belongs in its sorted row: in front of equal elements, or behind
+    them.
     """
-    x, values, rows, n, count, right, out = arguments
     right = w.truth(right)
     with w.share(rows, count, everyone=True) as (r, i):
-        row, at = w.array(x, ty).at(r * n), r * count + i
-        v = w.array(values, ty)[at]
+        row, at = x.at(r * n), r * count + i
+        v = values[at]
         unknown = w.isnan(v)
         low, high = w.variable("i64", 0), w.variable("i64", n)
         with w.repeat_while(lambda: low.value < high.value):
@@ -285,18 +292,14 @@ def _searchsorted(w: KernelFunction, *arguments: Value, ty: str) -> None:
                 low.value = middle + 1
             with ahead:
                 high.value = middle
-        w.array(out, "i64")[at] = low.value
+        out[at] = low.value
 
 
-_BODIES = {
-    "argsort": (_argsort, "ptr i64 i64 i64 ptr ptr"),
-    "order_statistic": (_order_statistic, "ptr i64 i64 i64 ptr ptr"),
-    "searchsorted": (_searchsorted, "ptr ptr i64 i64 i64 i64 ptr"),
-}
-SORTING = {
-    f"pt_{name}_{ty}": KernelRoutine(
-        functools.partial(body, ty=ty), tuple(types.split()), "void", grid=True
-    )
-    for ty in BYTES
-    for name, (body, types) in _BODIES.items()
-}
+SORTING = {}
+for _ty in BYTES:
+    for _name, _types, _body in (
+        ("argsort", f"{_ty}* i64 i64 i64 i64* i64*", _argsort),
+        ("order_statistic", f"{_ty}* i64 i64 i64 {_ty}* i64*", _order_statistic),
+        ("searchsorted", f"{_ty}* {_ty}* i64 i64 i64 i64 i64*", _searchsorted),
+    ):
+        SORTING[f"pt_{_name}_{_ty}"] = KernelRoutine(_body, _types, "void", grid=True)

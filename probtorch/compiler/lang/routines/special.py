@@ -370,16 +370,17 @@ def _bessel(w: KernelFunction, x: Value, order: int) -> Value:
     return w.where(w.isnan(x), x, found)
 
 
+_TWO = "double double"
 SPECIAL = {
     "pt_log_ndtr": KernelRoutine(_log_ndtr),
     "pt_digamma": KernelRoutine(_digamma),
-    "pt_zeta": KernelRoutine(zeta, (_D, _D), flags=""),
+    "pt_zeta": KernelRoutine(zeta, _TWO, flags=""),
     "pt_lgamma": KernelRoutine(_lgamma),
-    "pt_betaln": KernelRoutine(_betaln, (_D, _D)),
-    "pt_gamma_term": KernelRoutine(_gamma_term, (_D, _D)),
-    "pt_gammainc": KernelRoutine(functools.partial(_incomplete_gamma, upper=False), (_D, _D)),
-    "pt_gammaincc": KernelRoutine(functools.partial(_incomplete_gamma, upper=True), (_D, _D)),
-    "pt_betainc": KernelRoutine(_betainc, (_D,) * 3),
+    "pt_betaln": KernelRoutine(_betaln, _TWO),
+    "pt_gamma_term": KernelRoutine(_gamma_term, _TWO),
+    "pt_gammainc": KernelRoutine(functools.partial(_incomplete_gamma, upper=False), _TWO),
+    "pt_gammaincc": KernelRoutine(functools.partial(_incomplete_gamma, upper=True), _TWO),
+    "pt_betainc": KernelRoutine(_betainc, f"{_TWO} double"),
     "pt_i0e": KernelRoutine(functools.partial(_bessel, order=0)),
     "pt_i1e": KernelRoutine(functools.partial(_bessel, order=1)),
 }

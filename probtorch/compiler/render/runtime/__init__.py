@@ -10,17 +10,13 @@ Functions of numbers alone may be merged and moved by LLVM; the others work on a
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from probtorch.compiler.lang.function import KernelRoutine
-from probtorch.compiler.lang.routines.climbs import CLIMBS
-from probtorch.compiler.lang.routines.halves import HALVES
 from probtorch.compiler.lang.routines.incomplete import INCOMPLETE
 from probtorch.compiler.lang.routines.sorting import SORTING
 from probtorch.compiler.lang.routines.sparse import SPARSE
-from probtorch.compiler.lang.routines.spectra import SPECTRA
-from probtorch.compiler.lang.routines.windows import WINDOWS
 from probtorch.compiler.render import mathlib
 from probtorch.compiler.render.runtime import (
     draws,
@@ -34,7 +30,9 @@ from probtorch.compiler.render.runtime import (
 from probtorch.compiler.render.writer import LibraryModule
 from probtorch.ops.rejection import SAMPLERS
 
-__all__ = ["declaration", "knows", "module_of", "module_text", "types_of", "write_module"]
+__all__ = [
+    *("declaration", "knows", "module_of", "module_text", "of_routines", "text_of", "types_of"),
+]
 
 _PURE = "nounwind willreturn memory(none)"
 
@@ -47,7 +45,7 @@ class RuntimeModule:
     write: Callable[[LibraryModule], object]
 
 
-def _of_routines(routines: dict[str, KernelRoutine], lines: Iterable[str] = ()) -> RuntimeModule:
+def of_routines(routines: Mapping[str, KernelRoutine], lines: Iterable[str] = ()) -> RuntimeModule:
     """Return a module of functions, of which those that do not begin with "pt_" are its own."""
 
     def write(text: LibraryModule) -> None:
@@ -56,13 +54,13 @@ def _of_routines(routines: dict[str, KernelRoutine], lines: Iterable[str] = ()) 
         for name, routine in routines.items():
             routine.write(text, name, linkage="" if name.startswith("pt_") else "internal")
 
-    known = {name: (r.result, list(r.parameters)) for name, r in routines.items()}
+    known = {name: (r.result, r.types) for name, r in routines.items()}
     return RuntimeModule({name: x for name, x in known.items() if name.startswith("pt_")}, write)
 
 
 @functools.cache
 def _modules():
-    out = {name: _of_routines({name: r}) for name, r in (SORTING | SPARSE | INCOMPLETE).items()}
+    out = {name: of_routines({name: r}) for name, r in (SORTING | SPARSE | INCOMPLETE).items()}
     for kin in (matrices, products):
         for name, p in itertools.product(kin.names(), "ds"):
             write = functools.partial(kin.write, name=name, p=p)
@@ -73,19 +71,14 @@ def _modules():
     for name in SAMPLERS:
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)
-    for name, routines in (
-        *(("climbs", CLIMBS), ("halves", HALVES)),
-        *(("spectra", SPECTRA), ("windows", WINDOWS)),
-    ):
-        out[name] = _of_routines(routines)
-    out["integers"] = _of_routines(draws.INTEGERS)
+    out["integers"] = of_routines(draws.INTEGERS)
     for name in draws.NUMBERS:
         write = functools.partial(draws.write_numbers, name=name)
         out[name] = RuntimeModule({name: draws.NUMBER_TYPES}, write)
     for kin in (pool, interrupts):
-        out[kin.MODULE] = _of_routines(kin.ROUTINES, kin.DECLARATIONS)
+        out[kin.MODULE] = of_routines(kin.ROUTINES, kin.DECLARATIONS)
     for name, routines in replays.MODULES.items():
-        out[name] = _of_routines(routines, replays.DECLARATIONS)
+        out[name] = of_routines(routines, replays.DECLARATIONS)
     return out
 
 
@@ -117,14 +110,14 @@ def declaration(symbol):
     return f"declare {result} @{symbol}({', '.join(types)}) {attributes}"
 
 
-def write_module(name, text):
-    """Write the functions of a module into `text`, which hands out the writers."""
-    _modules()[name].write(text)
-
-
 def module_text(name):
     """Return the IR of a module by its name."""
+    return text_of(_modules()[name])
+
+
+def text_of(module: RuntimeModule) -> str:
+    """Return the IR of a module."""
     text = LibraryModule()
-    write_module(name, text)
+    module.write(text)
     head = mathlib.declarations(sorted(text.runtime)) if text.runtime else ""
     return text.text(head)

@@ -171,8 +171,7 @@ def _picked(w, into, count, value, condition):
 
 def _quantiles(w, values, count):
     """Put normal quantiles in the place of uniform numbers, at most `BLOCK`."""
-    far = w.array(w.on_stack(BLOCK + 1, "double"), "double")
-    places = w.array(w.on_stack(BLOCK + 1, "i64"), "i64")
+    far, places = (w.array(w.on_stack(BLOCK + 1, ty), ty) for ty in ("double", "i64"))
     number = _picked(w, places, count, lambda i: i, lambda i: is_far(w, values[i]))
     with w.loop(0, number) as k:
         far[k] = values[places[k]]
@@ -187,7 +186,7 @@ def _quantiles(w, values, count):
 def _philox_bits(w, seed, stream, first, into, n):
     """Random bits of the counters from `first` on."""
     with w.loop(0, n) as i:
-        w.store(into, i, w.philox(seed, stream, first + i), "i64")
+        into[i] = w.philox(seed, stream, first + i)
 
 
 def write_numbers(text, name):
@@ -211,20 +210,18 @@ def _exponentials(w, numbers, count):
         numbers[i] = -log(w, numbers[i])
 
 
-def _categories(w, seed, stream, first, into, n, cumulative, size, below_one):
+def _categories(w, seed, stream, first, into, n, sums, size, below_one):
     """Categories of one row of weights by inversion, for the counters from `first` on.
 
-    `cumulative` has the sums of its `size` weights; `below_one` is the largest number below 1.
+    There are `size` sums of its weights; `below_one` is the largest number below 1.
     """
-    levels = w.array(w.on_stack(BLOCK, "double"), "double")
-    sums = w.array(cumulative, "double")
-    total = sums[size - 1]
+    levels, total = w.array(w.on_stack(BLOCK, "double"), "double"), sums[size - 1]
     half = w.variable("i64", 1)
     with w.repeat_while(lambda: half.value * 2 <= size):
         half.value = half.value * 2
     with w.loop(0, n, BLOCK) as begin:
         count = w.minimum(n, begin + BLOCK) - begin
-        found = w.array(w.offset(into, begin, "i64"), "i64")
+        found = into.at(begin)
         with w.loop(0, count) as i:
             u = w.bits_to_uniform(w.philox(seed, stream, first + begin + i))
             levels[i] = w.minimum(u * total, total * below_one)
@@ -240,14 +237,13 @@ def _categories(w, seed, stream, first, into, n, cumulative, size, below_one):
             step.value = w.lshr(step.value, 1)
 
 
-_TYPES = ("i64", "i64", "i64", "ptr", "i64")
 INTEGERS = {
-    "pt_philox_bits": KernelRoutine(_philox_bits, _TYPES, "void"),
+    "pt_philox_bits": KernelRoutine(_philox_bits, "i64 i64 i64 i64* i64", "void"),
     "pt_categories": KernelRoutine(
-        _categories, (*_TYPES, "ptr", "i64", "double"), "void", flags=""
+        _categories, "i64 i64 i64 i64* i64 double* i64 double", "void", flags=""
     ),
     # Random bits, the lowest number, how many there are.
-    "pt_bits_to_integers": KernelRoutine(bits_to_integers, ("i64",) * 3, "i64"),
+    "pt_bits_to_integers": KernelRoutine(bits_to_integers, "i64 i64 i64", "i64"),
 }
 NUMBER_TYPES = "void", ["i64", "i64", "i64", "ptr", "i64", "double", "double"]
 # What becomes of uniform numbers, in place.

@@ -84,7 +84,7 @@ def _poll(w, run):
 
 
 ROUTINES = {
-    "listen": KernelRoutine(_listen, (), "i64"),
-    "pt_poll": KernelRoutine(_poll, ("ptr",), "i64"),
-    "pt_interrupt": KernelRoutine(lambda w: w.symbol("interrupt"), (), "ptr"),
+    "listen": KernelRoutine(_listen, "", "i64"),
+    "pt_poll": KernelRoutine(_poll, "ptr", "i64"),
+    "pt_interrupt": KernelRoutine(lambda w: w.symbol("interrupt"), "", "ptr"),
 }

@@ -235,7 +235,7 @@ def _write_qr(w, p, ty):
             sign = _sign(w, w.load(one, i * m + i, ty))
             x = w.where(i <= j, w.load(one, j * m + i, ty), 0.0)
             w.store(upper, j * k + i, x * sign, ty)
-        w.copy(basis, one, m * k, ty)
+        w.array(basis, ty).copy(w.array(one, ty), m * k)
         w.fortran(f"pt_{p}orgqr", m, k, k, basis, m, tau, work, lwork, info)
         _failed(w, info, failed)
         with w.loop(0, k) as j:

@@ -249,11 +249,11 @@ def _stop(w):
 
 
 ROUTINES = {
-    "work": KernelRoutine(_work, (), "void"),
-    "helper": KernelRoutine(_helper, ("ptr",), "ptr"),
-    "start": KernelRoutine(_start, ("i64",), "i64"),
-    "pt_parallel": KernelRoutine(_parallel, ("ptr", "ptr", "i64"), "i64"),
-    "pt_pool_reset": KernelRoutine(_reset, (), "void"),
-    "pt_pool_limit": KernelRoutine(_limit, ("i64",), "void"),
-    "pt_pool_stop": KernelRoutine(_stop, (), "void"),
+    "work": KernelRoutine(_work, "", "void"),
+    "helper": KernelRoutine(_helper, "ptr", "ptr"),
+    "start": KernelRoutine(_start, "i64", "i64"),
+    "pt_parallel": KernelRoutine(_parallel, "ptr ptr i64", "i64"),
+    "pt_pool_reset": KernelRoutine(_reset, "", "void"),
+    "pt_pool_limit": KernelRoutine(_limit, "i64", "void"),
+    "pt_pool_stop": KernelRoutine(_stop, "", "void"),
 }

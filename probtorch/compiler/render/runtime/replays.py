@@ -95,22 +95,19 @@ def _density_of_data(w, q, gradient, context):
 
 def _lanes(w, run, tables, size, chosen, count, statuses):
     with w.loop(0, count) as i:
-        table = w.offset(tables, w.load(chosen, i, "i64") * size, "i8")
-        w.store(statuses, i, w.call(run, "i64", table), "i64")
+        statuses[i] = w.call(run, "i64", w.offset(tables, chosen[i] * size, "i8"))
 
 
 # Each is compiled when it is first asked for: a density needs neither updates nor lanes.
 MODULES = {
     "replays": {
-        "pt_commit": KernelRoutine(_commit, ("ptr", "i64"), "void"),
+        "pt_commit": KernelRoutine(_commit, "ptr i64", "void"),
         # run, table; rows, draws, the result, all results: where, and how many (of the result:
         # bytes)
-        "pt_repeat": KernelRoutine(_repeat, ("ptr", "ptr", *("ptr", "i64") * 4), "i64"),
+        "pt_repeat": KernelRoutine(_repeat, "ptr ptr" + " ptr i64" * 4, "i64"),
     },
-    "densities": {"pt_density": KernelRoutine(_density, ("ptr", "ptr", "ptr"))},
-    "densities of data": {"pt_density_of_data": KernelRoutine(_density_of_data, ("ptr",) * 3)},
+    "densities": {"pt_density": KernelRoutine(_density, "ptr ptr ptr")},
+    "densities of data": {"pt_density_of_data": KernelRoutine(_density_of_data, "ptr ptr ptr")},
     # run; the tables, and bytes of one; which of them, and how many; what each returned
-    "lanes": {
-        "pt_lanes": KernelRoutine(_lanes, ("ptr", "ptr", "i64", "ptr", "i64", "ptr"), "void")
-    },
+    "lanes": {"pt_lanes": KernelRoutine(_lanes, "ptr ptr i64 i64* i64 i64*", "void")},
 }

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from probtorch.compiler.lang.routines.spectra import ASKED, DECIDES, STAYS, WAYS, WEIGHS
-from probtorch.compiler.lang.routines.windows import BEGIN, FRESH
 from probtorch.core.dispatch import wrap
 from probtorch.errors import DomainError
 from probtorch.infer.mcmc.metrics import (
@@ -28,6 +26,14 @@ from probtorch.infer.mcmc.stacked import Stacked
 from probtorch.infer.mcmc.warm_up import estimates
 from probtorch.infer.mcmc.warm_up.estimates import Rows, Spectrum
 from probtorch.infer.mcmc.warm_up.small_fits import SmallFits
+from probtorch.infer.mcmc.warm_up.spectrum_routines import (
+    ASKED,
+    DECIDES,
+    STAYS,
+    WAYS,
+    WEIGHS,
+)
+from probtorch.infer.mcmc.warm_up.window_routines import BEGIN, FRESH
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.warm_up.windows import Window, Windows, WindowSums

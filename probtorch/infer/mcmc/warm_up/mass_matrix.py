@@ -16,12 +16,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from probtorch.compiler.lang.routines.windows import FRESH, KNOWN, LATE, OLDER, SEEN
 from probtorch.core.typed import Tree
 from probtorch.infer.blas_threads import without_blas_threads
 from probtorch.infer.mcmc.metrics import Metric
 from probtorch.infer.mcmc.stacked import Stacked
 from probtorch.infer.mcmc.warm_up.forms import FEWEST, TO_CHOOSE, Form
+from probtorch.infer.mcmc.warm_up.window_routines import FRESH, KNOWN, LATE, OLDER, SEEN
 from probtorch.infer.mcmc.warm_up.windows import Windows, WindowSums
 
 __all__ = ["MassMatrices", "MassMatrix", "shifts"]

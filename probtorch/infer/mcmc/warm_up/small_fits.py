@@ -1,46 +1,22 @@
 """Low-rank mass matrices of few dimensions: one native call for what the windows of chains say.
 
-What `LowRank.fitted` (forms.py) says of a window, by `compiler/lang/routines/spectra.py`: with ten
+What `LowRank.fitted` (forms.py) says of a window, by spectrum_routines.py: with ten
 dimensions NumPy's calls cost a hundred times what they compute.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from probtorch.compiler.lang.routines.spectra import work_of
-from probtorch.compiler.machine import engine
 from probtorch.compiler.nests.loops import address
+from probtorch.infer.mcmc.warm_up.spectrum_routines import SPECTRA, work_of
 
 __all__ = ["SmallFits", "geometric_mean"]
 
-_POINTER, _WHOLE, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-_FIT = ctypes.CFUNCTYPE(
-    None,
-    *(_WHOLE, _POINTER, _POINTER, _WHOLE, _WHOLE, _POINTER, _POINTER),
-    *(_POINTER, _POINTER, _POINTER, _POINTER, _WHOLE),
-    *(_WHOLE, _REAL, _REAL, _WHOLE),
-    *[_POINTER] * 5,
-)
-_MEAN = ctypes.CFUNCTYPE(_WHOLE, _POINTER, _WHOLE, _REAL, _POINTER, _POINTER)
 _own = threading.local()
-
-
-@functools.cache
-def _routine() -> Callable[..., None]:
-    found: Callable[..., None] = _FIT(engine.runtime_address("pt_fit_low_rank"))
-    return found
-
-
-@functools.cache
-def _mean_routine() -> Callable[..., int]:
-    found: Callable[..., int] = _MEAN(engine.runtime_address("pt_geometric_mean"))
-    return found
 
 
 def _work(size: int) -> np.ndarray:
@@ -71,7 +47,8 @@ def geometric_mean(of_both: np.ndarray, ridge: float) -> tuple[np.ndarray, np.nd
     room = np.array(of_both, np.float64, order="C")
     dim = room.shape[-1]
     variances, rows = np.empty(dim), np.empty((dim, dim))
-    if not _mean_routine()(address(room), dim, ridge, address(variances), address(rows)):
+    mean = SPECTRA.function("pt_geometric_mean")
+    if not mean(address(room), dim, ridge, address(variances), address(rows)):
         raise np.linalg.LinAlgError("no geometric mean")
     return variances, rows
 
@@ -130,7 +107,7 @@ class SmallFits:
         leaves = [np.zeros((count, *x.shape[1:]), x.dtype) for x in present]
         places = present[2][0].size
         work = _work(work_of(int(asked[:, 2].max(initial=0)), dim))
-        _routine()(
+        SPECTRA.function("pt_fit_low_rank")(
             *(count, address(asked), address(rows), room, dim, address(squares), address(ridges)),
             *map(address, present),
             *(places, self.fewest, self.least_gain, self.cut, self.rank),

@@ -3,59 +3,33 @@
 A chain has two windows, one after the other: the older one and the background. Of both there are
 moments, and, where a form of matrix wants them, the draws themselves. `Windows` holds them for
 chains that go in step; a chain alone is one row of it. What a chain's windows are does not depend
-on who else is there. They are written by `compiler/lang/routines/windows.py`.
+on who else is there. They are written by window_routines.py.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from probtorch.compiler.lang.routines.windows import (
+from probtorch.compiler.nests.loops import address
+from probtorch.core.typed import Tree
+from probtorch.infer.mcmc.warm_up.estimates import Moments
+from probtorch.infer.mcmc.warm_up.window_routines import (
     BEGIN,
     FRESH,
     KNOWN,
     LATE,
     OLDER,
     SEEN,
+    WINDOWS,
     WORDS,
 )
-from probtorch.compiler.machine import engine
-from probtorch.compiler.nests.loops import address
-from probtorch.core.typed import Tree
-from probtorch.infer.mcmc.warm_up.estimates import Moments
 
 __all__ = ["WindowSums", "Window", "Windows"]
 
 # Rows that there is room for at first, and the share by which room grows.
 ROOM, GROWTH = 32, 1.5
-
-_POINTER, _WHOLE, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-_TAKE_UP = ctypes.CFUNCTYPE(
-    None, _POINTER, _WHOLE, _POINTER, *[_WHOLE] * 3, *[_POINTER] * 4, _WHOLE
-)
-
-
-_WEIGH = ctypes.CFUNCTYPE(
-    None,
-    *(_POINTER, _WHOLE, _WHOLE, _WHOLE, _POINTER, _POINTER),
-    *(_WHOLE, _WHOLE, _REAL, _REAL, _POINTER, _POINTER, _POINTER),
-)
-
-
-@functools.cache
-def _routine() -> Callable[..., None]:
-    found: Callable[..., None] = _TAKE_UP(engine.runtime_address("pt_take_up"))
-    return found
-
-
-@functools.cache
-def _weighing() -> Callable[..., None]:
-    found: Callable[..., None] = _WEIGH(engine.runtime_address("pt_weigh"))
-    return found
 
 
 class Window:
@@ -108,7 +82,7 @@ class Windows:
     Attributes
     ----------
     whole : ndarray of int, shape (chains, WORDS)
-        See `compiler/lang/routines/windows.py`.
+        See window_routines.py.
     last : ndarray, shape (chains, dim)
         Where each chain stood when a segment ended last.
     moments : ndarray, shape (2, 2, 2, chains, dim)
@@ -164,7 +138,7 @@ class Windows:
         else:
             rows, room = np.empty((2, n, dim)), 0
         chosen, pairs = np.ascontiguousarray(chosen, np.int64), np.ascontiguousarray(pairs)
-        _routine()(
+        WINDOWS.function("pt_take_up")(
             *(address(chosen), len(chosen), address(pairs), n, dim, len(self)),
             *(address(self.whole), address(self.last), address(self.moments)),
             *(address(rows), room),
@@ -258,7 +232,7 @@ class Windows:
         chosen, dim = np.ascontiguousarray(chosen, np.int64), self.last.shape[1]
         counts = np.empty(len(chosen), np.int64)
         mean, squares = np.empty((2, len(chosen), 2, dim))
-        _weighing()(
+        WINDOWS.function("pt_weigh")(
             *(address(chosen), len(chosen), dim, len(self), address(self.whole)),
             *(address(self.moments), fewest, enough, arrived, ramp**2),
             *(address(counts), address(mean), address(squares)),

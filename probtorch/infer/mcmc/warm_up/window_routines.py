@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from probtorch.compiler.lang.function import KernelRoutine
+from probtorch.compiler.machine.routines import Routines
 
 if TYPE_CHECKING:
     from probtorch.compiler.lang.function import Array, KernelFunction
@@ -25,50 +26,55 @@ WORDS = 6
 KNOWN, OLDER, LATE, BEGIN, FRESH, SEEN = range(WORDS)
 
 
-def _differs(w, a, b, n):
-    a, b, found = w.array(a, "double"), w.array(b, "double"), w.variable("i64", 0)
+def _differs(w: KernelFunction, a: Array, b: Array, n: Value) -> Value:
+    found = w.variable("i64", 0)
     with w.loop(0, n) as i, w.when(w.logical_not(a[i] == b[i])):
         found.value = 1
     return found.value
 
 
-def _finite(w, a, n):
-    a, nothing = w.array(a, "double"), w.variable("double", 0.0)
+def _finite(w: KernelFunction, a: Array, n: Value) -> Value:
+    nothing = w.variable("double", 0.0)
     with w.loop(0, n) as i:
         # 0 of a finite number, else nan.
         nothing.value = nothing.value + (a[i] - a[i])
     return w.where(nothing.value == 0.0, w.whole(1), w.whole(0))
 
 
-def _take_up(w, pairs, n, dim, words, last, moments, plane, to, apart):
+def _take_up(
+    w: KernelFunction,
+    draws: Array,
+    n: Value,
+    dim: Value,
+    words: Array,
+    last: Array,
+    moments: Array,
+    plane: Value,
+    to: Array,
+    apart: Value,
+) -> None:
     """One chain: `moments` has planes `plane` apart, `to` draws and then gradients, `apart`."""
-    draws, words = w.array(pairs, "double"), w.array(words, "i64")
-    last, moments, to = (w.array(p, "double") for p in (last, moments, to))
     grads, kept = draws.at(n * dim), w.variable("i64", 0)
     with w.loop(0, n) as r:
         row, slope = draws.at(r * dim), grads.at(r * dim)
         new = w.variable("i64", 0)
         first, later = w.branch(r == 0)
         with first:
-            moved = w.call("differs", "i64", row.pointer, last.pointer, dim)
+            moved = w.call("differs", "i64", row, last, dim)
             new.value = w.where(words[KNOWN] != 0, moved, w.whole(0))
         with later:
             before = draws.at((r - 1) * dim)
-            new.value = w.call("differs", "i64", row.pointer, before.pointer, dim)
-        with w.when(new.value != 0), w.when(w.call("finite", "i64", slope.pointer, dim) != 0):
+            new.value = w.call("differs", "i64", row, before, dim)
+        with w.when(new.value != 0), w.when(w.call("finite", "i64", slope, dim) != 0):
             for side, source in enumerate((row, slope)):
-                place = to.at((kept.value + apart * side) * dim)
-                with w.loop(0, dim) as i:
-                    place[i] = source[i]
+                to.at((kept.value + apart * side) * dim).copy(source, dim)
             kept.value = kept.value + 1
-    end = draws.at((n - 1) * dim)
-    with w.loop(0, dim) as i:
-        last[i] = end[i]
+    last.copy(draws.at((n - 1) * dim), dim)
     words[KNOWN] = 1
     w.leave_if(kept.value == 0)
     m, older = kept.value, words[LATE]
-    count, before = w.as_float(m), w.as_float(older)
-    share = count / (before + count)
+    count, there = w.as_float(m), w.as_float(older)
+    share = count / (there + count)
     for side in range(2):
         rows = to.at(apart * dim * side)
         mean, squares = moments.at(plane * (4 + side)), moments.at(plane * (6 + side))
@@ -81,14 +87,22 @@ def _take_up(w, pairs, n, dim, words, last, moments, plane, to, apart):
             with w.loop(1, m) as r:
                 off = rows[r * dim + i] - middle
                 total.value = total.value + off * off
-            _together(w, mean, squares, i, older, before * share, share, middle, total.value)
+            _together(w, mean, squares, i, older, there * share, share, middle, total.value)
     words[LATE] = older + m
     words[FRESH] = words[FRESH] + m
     words[SEEN] = words[SEEN] + m
 
 
 def _together(
-    w: KernelFunction, mean, squares, i: Value, older: Value, weight, share, middle, more
+    w: KernelFunction,
+    mean: Array,
+    squares: Array,
+    i: Value,
+    older: Value,
+    weight: Value,
+    share: Value,
+    middle: Value,
+    more: Value,
 ) -> None:
     """Add a mean and squares to those of entry `i` (Chan et al. 1983)."""
     empty, there = w.branch(older == 0)
@@ -100,10 +114,21 @@ def _together(
         mean[i] = mean[i] + share * off
 
 
-def _take_up_rows(w, chosen, count, pairs, n, dim, chains, words, last, moments, rows, room):
+def _take_up_rows(
+    w: KernelFunction,
+    chosen: Array,
+    count: Value,
+    pairs: Array,
+    n: Value,
+    dim: Value,
+    chains: Value,
+    words: Array,
+    last: Array,
+    moments: Array,
+    rows: Array,
+    room: Value,
+) -> None:
     """See `WINDOWS`."""
-    chosen, words = w.array(chosen, "i64"), w.array(words, "i64")
-    pairs, last, moments, rows = (w.array(p, "double") for p in (pairs, last, moments, rows))
     with w.loop(0, count) as k:
         c = chosen[k]
         own = words.at(c * WORDS)
@@ -111,16 +136,25 @@ def _take_up_rows(w, chosen, count, pairs, n, dim, chains, words, last, moments,
         behind = (c * 2 * room) + own[BEGIN] + own[OLDER] + own[LATE]
         place = w.where(room > 0, behind, w.whole(0))
         w.call(
-            *("take_up", "void", pairs.at(c * 2 * n * dim).pointer, n, dim, own.pointer),
-            *(last.at(c * dim).pointer, moments.at(c * dim).pointer, chains * dim),
-            *(rows.at(place * dim).pointer, w.where(room > 0, room, n)),
+            *("take_up", "void", pairs.at(c * 2 * n * dim), n, dim, own, last.at(c * dim)),
+            *(moments.at(c * dim), chains * dim, rows.at(place * dim), w.where(room > 0, room, n)),
         )
 
 
-def _weigh(w, words, moments, plane, dim, fewest, enough, arrived, ramp, mean, squares):
+def _weigh(
+    w: KernelFunction,
+    words: Array,
+    moments: Array,
+    plane: Value,
+    dim: Value,
+    fewest: Value,
+    enough: Value,
+    arrived: Value,
+    ramp: Value,
+    mean: Array,
+    squares: Array,
+) -> Value:
     """One chain: its older window goes if it was drawn elsewhere; returns draws of what is left."""
-    words = w.array(words, "i64")
-    moments, mean, squares = (w.array(p, "double") for p in (moments, mean, squares))
 
     def of(window: int, kind: int, side: int) -> Array:
         return moments.at(plane * (window * 4 + kind * 2 + side))
@@ -162,44 +196,46 @@ def _weigh(w, words, moments, plane, dim, fewest, enough, arrived, ramp, mean, s
     return words[OLDER] + words[LATE]
 
 
-def _weigh_rows(w, chosen, count, dim, chains, words, moments, fewest, enough, arrived, ramp, *out):
+def _weigh_rows(
+    w: KernelFunction,
+    chosen: Array,
+    count: Value,
+    dim: Value,
+    chains: Value,
+    words: Array,
+    moments: Array,
+    fewest: Value,
+    enough: Value,
+    arrived: Value,
+    ramp: Value,
+    counts: Array,
+    mean: Array,
+    squares: Array,
+) -> None:
     """See `WINDOWS`."""
-    chosen, words = w.array(chosen, "i64"), w.array(words, "i64")
-    moments, counts = w.array(moments, "double"), w.array(out[0], "i64")
-    mean, squares = (w.array(p, "double") for p in out[1:])
     with w.loop(0, count) as k:
         c, at = chosen[k], k * 2 * dim
         counts[k] = w.call(
-            *("weigh", "i64", words.at(c * WORDS).pointer, moments.at(c * dim).pointer),
-            *(chains * dim, dim, fewest, enough, arrived, ramp),
-            *(mean.at(at).pointer, squares.at(at).pointer),
+            *("weigh", "i64", words.at(c * WORDS), moments.at(c * dim), chains * dim, dim),
+            *(fewest, enough, arrived, ramp, mean.at(at), squares.at(at)),
         )
 
 
-_PLACE, _WHOLE, _REAL = "ptr", "i64", "double"
-WINDOWS = {
-    "differs": KernelRoutine(_differs, (_PLACE, _PLACE, _WHOLE), _WHOLE),
-    "finite": KernelRoutine(_finite, (_PLACE, _WHOLE), _WHOLE, flags=""),
+_ROUTINES = {
+    "differs": KernelRoutine(_differs, "double* double* i64", "i64"),
+    "finite": KernelRoutine(_finite, "double* i64", "i64", flags=""),
     "take_up": KernelRoutine(
-        _take_up,
-        (_PLACE, _WHOLE, _WHOLE, *[_PLACE] * 3, _WHOLE, _PLACE, _WHOLE),
-        "void",
-        flags="",
+        _take_up, "double* i64 i64 i64* double* double* i64 double* i64", "void", flags=""
     ),
     # Numbers of chains, and how many; draws and gradients (chains, 2, n, dim), n, dim, chains;
     # their whole numbers (chains, WORDS), last positions (chains, dim), moments (2 windows, means
     # and squares, 2, chains, dim) and rows (chains, 2, room, dim), or, with a room of 0, as many as
     # are taken up at once.
     "pt_take_up": KernelRoutine(
-        _take_up_rows,
-        (_PLACE, _WHOLE, _PLACE, *[_WHOLE] * 3, *[_PLACE] * 4, _WHOLE),
-        "void",
+        _take_up_rows, "i64* i64 double* i64 i64 i64 i64* double* double* double* i64", "void"
     ),
     "weigh": KernelRoutine(
-        _weigh,
-        (_PLACE, _PLACE, *[_WHOLE] * 4, _REAL, _REAL, _PLACE, _PLACE),
-        _WHOLE,
-        flags="",
+        _weigh, "i64* double* i64 i64 i64 i64 double double double* double*", "i64", flags=""
     ),
     # Numbers of chains, and how many; dim, chains, their whole numbers and moments, as above; draws
     # with which two windows are compared, of the older one and of the background; how far apart
@@ -207,7 +243,8 @@ WINDOWS = {
     # is found: draws of each chosen chain; of them means and sums of squares (chosen, 2, dim).
     "pt_weigh": KernelRoutine(
         _weigh_rows,
-        (_PLACE, *[_WHOLE] * 3, _PLACE, _PLACE, _WHOLE, _WHOLE, _REAL, _REAL, *[_PLACE] * 3),
+        "i64* i64 i64 i64 i64* double* i64 i64 double double i64* double* double*",
         "void",
     ),
 }
+WINDOWS = Routines(__file__, _ROUTINES)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from probtorch.compiler.lang.cells import Array
+from probtorch.compiler.lang.cells import Array, Cell
 from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
+from probtorch.compiler.machine.routines import Routines
 
 if TYPE_CHECKING:
     from probtorch.compiler.lang.nodes import Operand, Value
@@ -25,7 +26,6 @@ NUMBERS = (
 )
 # Numbers that it finds beside position, gradient, diagonal and pairs.
 FOUND = ("value", "score", "log_det", "top_score", "pairs")
-_ANY_ORDER = "reassoc contract"
 
 
 def found_size(dim: int, history: int) -> int:
@@ -50,31 +50,26 @@ class _Room:
         return taken
 
 
-def _dot(w: KernelFunction, a: Array, b: Array, n: Operand) -> Value:
-    total = w.variable("double", 0.0)
-    with w.loop(0, n) as i:
-        total.value = w.binary("add", total.value, a[i] * b[i], _ANY_ORDER)
-    return total.value
-
-
-def _copy(w: KernelFunction, to: Array, source: Array, n: Operand) -> None:
-    with w.loop(0, n) as i:
-        to[i] = source[i]
-
-
 def _finite(w: KernelFunction, x: Value) -> Value:
     return w.abs(x) < float("inf")
 
 
-def _middle(w, pairs, diagonal, newest, history, dim, scaled, middle, room):
+def _middle(
+    w: KernelFunction,
+    pairs: Array,
+    diagonal: Array,
+    newest: Value,
+    history: Value,
+    dim: Value,
+    scaled: Array,
+    middle: Array,
+    room: Array,
+) -> Value:
     """The matrix of the compact form, of the pairs from the oldest on; returns the log determinant
     of the estimate.
 
     `scaled` has the steps by the roots of the diagonal, then the changes times them.
     """
-    pairs, diagonal, scaled, middle, room = (
-        w.array(p, "double") for p in (pairs, diagonal, scaled, middle, room)
-    )
     count = w.minimum(newest, history)
     both = count * 2
     volume = w.variable("double", 0.0)
@@ -94,7 +89,7 @@ def _middle(w, pairs, diagonal, newest, history, dim, scaled, middle, room):
         parts.take(n) for n in (square * 4, square, square, square * 4)
     )
     with w.loop(0, both) as i, w.loop(0, i + 1) as j:
-        found = _dot(w, scaled.at(i * dim), scaled.at(j * dim), dim)
+        found = scaled.at(i * dim).dot(scaled.at(j * dim), dim)
         gram[i * both + j] = found
         gram[j * both + i] = found
     # The inverse of R, where s'y of steps no younger than the change are; by columns.
@@ -153,18 +148,25 @@ def _log_determinant(w: KernelFunction, a: Array, n: Value) -> Value:
     return total.value
 
 
-def _apply(w, diagonal, scaled, middle, count, dim, vector, out, room):
+def _apply(
+    w: KernelFunction,
+    diagonal: Array,
+    scaled: Array,
+    middle: Array,
+    count: Value,
+    dim: Value,
+    vector: Array,
+    out: Array,
+    room: Array,
+) -> None:
     """The estimate times a vector."""
-    diagonal, scaled, middle, vector, out, room = (
-        w.array(p, "double") for p in (diagonal, scaled, middle, vector, out, room)
-    )
     both, along, weights = count * 2, room, room.at(count * 2)
     with w.loop(0, dim) as k:
         out[k] = w.sqrt(diagonal[k]) * vector[k]
     with w.loop(0, both) as i:
-        along[i] = _dot(w, scaled.at(i * dim), out, dim)
+        along[i] = scaled.at(i * dim).dot(out, dim)
     with w.loop(0, both) as i:
-        weights[i] = _dot(w, middle.at(i * both), along, both)
+        weights[i] = middle.at(i * both).dot(along, both)
     with w.loop(0, both) as i:
         weight, row = weights[i], scaled.at(i * dim)
         with w.loop(0, dim) as k:
@@ -173,20 +175,20 @@ def _apply(w, diagonal, scaled, middle, count, dim, vector, out, room):
         out[k] = out[k] * w.sqrt(diagonal[k])
 
 
-def _evaluate(w, density, context, q, grad, dim):
+def _evaluate(
+    w: KernelFunction, density: Value, context: Value, q: Value, grad: Array, dim: Value
+) -> Value:
     """The log density and its gradient; -inf where one of them is not finite."""
     value = w.variable("double", w.call(density, "double", q, grad, context))
-    slope, nothing = w.array(grad, "double"), w.variable("double", 0.0)
+    nothing = w.variable("double", 0.0)
     with w.loop(0, dim) as k:
-        # 0 of a finite number, else nan.
-        nothing.value = w.binary("add", nothing.value, slope[k] - slope[k], _ANY_ORDER)
+        nothing.add(grad[k] - grad[k])  # 0 of a finite number, else nan
     fine = w.logical_and(_finite(w, value.value), nothing.value == 0.0)
     return w.where(fine, value.value, float("-inf"))
 
 
-def _curved(w, step, change, diagonal, dim):
+def _curved(w: KernelFunction, step: Array, change: Array, diagonal: Array, dim: Value) -> None:
     """Take one more pair into the diagonal of an inverse Hessian (Gilbert and Lemarechal 1989)."""
-    step, change, diagonal = (w.array(p, "double") for p in (step, change, diagonal))
     a, b, c = (w.variable("double", 0.0) for _ in range(3))
     with w.loop(0, dim) as k:
         s, y, d = step[k], change[k], diagonal[k]
@@ -200,12 +202,24 @@ def _curved(w, step, change, diagonal, dim):
         diagonal[k] = b.value / (a.value / d + y * y - ratio * scaled * scaled)
 
 
-def _climb(w, density, context, start, slope, value, dim, history, most, numbers, out, work):
+def _climb(
+    w: KernelFunction,
+    density: Value,
+    context: Value,
+    start: Array,
+    slope: Array,
+    first_value: Value,
+    dim: Value,
+    history: Value,
+    most: Value,
+    numbers: Array,
+    out: Array,
+    work: Array,
+) -> Value:
     """See `CLIMBS`."""
-    start, slope, numbers = (w.array(p, "double") for p in (start, slope, numbers))
     told = {name: numbers[i] for i, name in enumerate(NUMBERS)}
     of_pairs = history * dim * 2
-    found, room = _Room(w.array(out, "double")), _Room(w.array(work, "double"))
+    found, room = _Room(out), _Room(work)
     best_q, best_grad, best_diagonal = (found.take(dim) for _ in range(3))
     best_pairs, best = found.take(of_pairs), found.take(len(FOUND))
     q, grad, trial, trial_grad, direction, diagonal, step_, change = (
@@ -215,17 +229,17 @@ def _climb(w, density, context, start, slope, value, dim, history, most, numbers
     middle = room.take(history * history * 4)
     rest = room.place
 
-    def cell(x: Operand, ty: str = "double"):
+    def cell(x: Operand, ty: str = "double") -> Cell:
         return w.variable(ty, x)
 
-    squared = _dot(w, slope, slope, dim)
+    squared = slope.dot(slope, dim)
     with w.loop(0, dim) as k:
         q[k], grad[k], direction[k], diagonal[k] = start[k], slope[k], slope[k], 1.0
     with w.loop(0, of_pairs) as k:
         pairs[k] = 0.0
     dims = w.as_float(dim)
     spread = w.sqrt(dims)
-    value, rate, gain, log_det = cell(value), cell(squared), cell(squared * 0.5), cell(0.0)
+    value, rate, gain, log_det = cell(first_value), cell(squared), cell(squared * 0.5), cell(0.0)
     length = cell(w.minimum(1.0, spread / w.sqrt(w.maximum(squared, 1e-300))))
     refusals, newest, calm, turns = (cell(0, "i64") for _ in range(4))
     highest = cell(value.value)
@@ -235,7 +249,7 @@ def _climb(w, density, context, start, slope, value, dim, history, most, numbers
             *((best_q, q, dim), (best_grad, grad, dim), (best_diagonal, diagonal, dim)),
             (best_pairs, pairs, of_pairs),
         ):
-            _copy(w, to, source, n)
+            to.copy(source, n)
         best[0], best[1], best[2] = value.value, score, log_det.value
         best[4] = w.as_float(newest.value)
 
@@ -247,7 +261,7 @@ def _climb(w, density, context, start, slope, value, dim, history, most, numbers
         turns.value = turns.value + 1
         with w.loop(0, dim) as k:
             trial[k] = q[k] + length.value * direction[k]
-        new = w.call("evaluate", "double", density, context, trial.pointer, trial_grad.pointer, dim)
+        new = w.call("evaluate", "double", density, context, trial, trial_grad, dim)
         promised = length.value * rate.value
         noise = told["rounding"] * w.abs(value.value)
         moved = w.logical_and(
@@ -259,35 +273,31 @@ def _climb(w, density, context, start, slope, value, dim, history, most, numbers
             with w.loop(0, dim) as k:
                 step_[k], change[k] = trial[k] - q[k], grad[k] - trial_grad[k]
                 q[k], grad[k] = trial[k], trial_grad[k]
-            curvature = _dot(w, step_, change, dim)
-            norms = w.sqrt(_dot(w, step_, step_, dim) * _dot(w, change, change, dim))
+            curvature = step_.dot(change, dim)
+            norms = w.sqrt(step_.dot(step_, dim) * change.dot(change, dim))
             bent = curvature > told["least_curvature"] * norms
             rise = new - value.value
             value.value = new
             length.value = w.where(bent, 1.0, told["growth"] * length.value)
             with w.when(bent):
                 place = w.rest(newest.value, history)
-                _copy(w, pairs.at(place * dim), step_, dim)
-                _copy(w, pairs.at((history + place) * dim), change, dim)
+                pairs.at(place * dim).copy(step_, dim)
+                pairs.at((history + place) * dim).copy(change, dim)
                 newest.value = newest.value + 1
-                w.call("curved", "void", step_.pointer, change.pointer, diagonal.pointer, dim)
-                log_det.value = w.call(
-                    *("middle", "double", pairs.pointer, diagonal.pointer, newest.value, history),
-                    *(dim, scaled.pointer, middle.pointer, rest.pointer),
-                )
-            w.call(
-                *("apply", "void", diagonal.pointer, scaled.pointer, middle.pointer),
-                *(w.minimum(newest.value, history), dim),
-                *(grad.pointer, direction.pointer, rest.pointer),
-            )
-            rate.value = _dot(w, direction, grad, dim)
+                w.call("curved", "void", step_, change, diagonal, dim)
+                told_of = newest.value, history, dim, scaled, middle, rest
+                log_det.value = w.call("middle", "double", pairs, diagonal, *told_of)
+            there = w.minimum(newest.value, history)
+            matrix = diagonal, scaled, middle, there, dim
+            w.call("apply", "void", *matrix, grad, direction, rest)
+            rate.value = direction.dot(grad, dim)
             gain.value = rate.value * 0.5
             way = cell(0.0)
             with w.loop(0, dim) as k:
                 apart = q[k] - start[k]
-                way.value = w.binary("add", way.value, apart * apart, _ANY_ORDER)
+                way.add(apart * apart)
             longest = told["longest_jump"] * w.maximum(w.sqrt(way.value), spread)
-            size = w.sqrt(_dot(w, direction, direction, dim))
+            size = w.sqrt(direction.dot(direction, dim))
             length.value = w.minimum(length.value, longest / w.maximum(size, 1e-300))
             evidence = value.value + log_det.value * 0.5
             highest.value = w.maximum(highest.value, evidence)
@@ -316,14 +326,17 @@ def _climb(w, density, context, start, slope, value, dim, history, most, numbers
     return turns.value
 
 
-_PLACE, _WHOLE, _REAL = "ptr", "i64", "double"
-CLIMBS = {
-    "middle": KernelRoutine(_middle, (_PLACE, _PLACE, *[_WHOLE] * 3, *[_PLACE] * 3)),
-    "apply": KernelRoutine(_apply, (*[_PLACE] * 3, _WHOLE, _WHOLE, *[_PLACE] * 3), "void"),
-    "evaluate": KernelRoutine(_evaluate, (*[_PLACE] * 4, _WHOLE)),
-    "curved": KernelRoutine(_curved, (*[_PLACE] * 3, _WHOLE), "void"),
+_THREE = "double* double* double*"
+_ROUTINES = {
+    "middle": KernelRoutine(_middle, f"double* double* i64 i64 i64 {_THREE}"),
+    "apply": KernelRoutine(_apply, f"{_THREE} i64 i64 {_THREE}", "void"),
+    "evaluate": KernelRoutine(_evaluate, "ptr ptr ptr double* i64"),
+    "curved": KernelRoutine(_curved, f"{_THREE} i64", "void"),
     # The density and its context; where it begins, the gradient and the density there; dimensions,
     # pairs of the history, most evaluations; `NUMBERS`. What is found: position, gradient,
     # diagonal, pairs (2, history, dim) and `FOUND`; working space. Returns how often it evaluated.
-    "pt_climb": KernelRoutine(_climb, (*[_PLACE] * 4, _REAL, *[_WHOLE] * 3, *[_PLACE] * 3), _WHOLE),
+    "pt_climb": KernelRoutine(
+        _climb, f"ptr ptr double* double* double i64 i64 i64 {_THREE}", "i64"
+    ),
 }
+CLIMBS = Routines(__file__, _ROUTINES)

@@ -17,14 +17,13 @@ from __future__ import annotations
 from probtorch.compiler.lang.cells import Array
 from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
 from probtorch.compiler.lang.nodes import Value
+from probtorch.compiler.machine.routines import Routines
 
 __all__ = ["HALVES", "LAGS", "fold_work"]
 
 # Lags that `pt_remember` makes: as many as most sums of independent draws want. Each is one more
 # multiplication of what is in registers.
 LAGS = 8
-# Arithmetic of sums whose order does not matter: LLVM makes vectors of it.
-_ANY_ORDER = "reassoc contract"
 
 
 def fold_work(size: int) -> int:
@@ -32,18 +31,25 @@ def fold_work(size: int) -> int:
     return 4 * size
 
 
-def _remember(w, x, entries, count, n, means, sums):
+def _remember(
+    w: KernelFunction,
+    x: Array,
+    entries: Value,
+    count: Value,
+    n: Value,
+    means: Array,
+    sums: Array,
+) -> None:
     """Centre halves (entry, count, n) in place; means (entry, count), sums of products (entry,
     `LAGS`).
     """
-    x, means, sums = (w.array(p, "double") for p in (x, means, sums))
     most = w.maximum(n - (LAGS - 1), 0)
     with w.loop(0, entries) as e:
         totals = [w.variable("double", 0.0) for _ in range(LAGS)]
         with w.loop(0, count) as h:
             half, total = x.at((e * count + h) * n), w.variable("double", 0.0)
             with w.loop(0, n) as i:
-                total.value = w.binary("add", total.value, half[i], _ANY_ORDER)
+                total.add(half[i])
             mean = total.value / w.as_float(n)
             means[e * count + h] = mean
             with w.loop(0, n) as i:
@@ -52,29 +58,33 @@ def _remember(w, x, entries, count, n, means, sums):
             with w.loop(0, most) as i:
                 here = half[i]
                 for lag, found in enumerate(totals):
-                    _add(w, found, here * half[i + lag])
+                    found.add(here * half[i + lag])
             for lag, found in enumerate(totals):
                 with w.loop(most, n - lag) as i:
-                    _add(w, found, half[i] * half[i + lag])
+                    found.add(half[i] * half[i + lag])
         for lag, found in enumerate(totals):
             sums[e * LAGS + lag] = found.value
 
 
-def _add(w, cell, term):
-    cell.value = w.binary("add", cell.value, term, _ANY_ORDER)
-
-
-def _fold(w, rows, positions, quantiles, entries, size, count, work, means, variances):
+def _fold(
+    w: KernelFunction,
+    rows: Array,
+    positions: Array,
+    quantiles: Array,
+    entries: Value,
+    size: Value,
+    count: Value,
+    keys: Array,
+    means: Array,
+    variances: Array,
+) -> None:
     """Moments (entry, count) and (entry,) of the scores of distances from the median.
 
     `positions` are those of the sorted draws, counted through all rows; `quantiles` are the scores
-    of the ranks 1, 1.5, 2, ...
+    of the ranks 1, 1.5, 2, ...; `keys` is working space.
     """
-    rows, quantiles, means, variances = (
-        w.array(p, "double") for p in (rows, quantiles, means, variances)
-    )
-    positions, middle, n = w.array(positions, "i64"), size >> 1, w.quotient(size, count)
-    keys, scores = w.array(work, "double"), w.array(work, "double").at(size * 2)
+    middle, n = size >> 1, w.quotient(size, count)
+    scores = keys.at(size * 2)
     places, place = keys.at(size, "i64"), scores.at(size, "i64")
     with w.loop(0, entries) as e:
         order, mean, first = positions.at(e * size), means.at(e * count), e * size
@@ -92,12 +102,12 @@ def _fold(w, rows, positions, quantiles, entries, size, count, work, means, vari
         with w.loop(0, count) as h:
             half, found = placed.at(h * n), w.variable("double", 0.0)
             with w.loop(0, n) as i:
-                _add(w, found, half[i])
+                found.add(half[i])
             middle_of_half = found.value / w.as_float(n)
             mean[h] = middle_of_half
             with w.loop(0, n) as i:
                 rest = half[i] - middle_of_half
-                _add(w, total, rest * rest)
+                total.add(rest * rest)
         variances[e] = total.value / w.as_float(size)
 
 
@@ -149,8 +159,10 @@ def _score(w: KernelFunction, keys: Array, quantiles: Array, size: Value) -> Non
         keys[i] = quantiles[i * 2]
 
 
-_P, _I = "ptr", "i64"
-HALVES = {
-    "pt_remember": KernelRoutine(_remember, (_P, _I, _I, _I, _P, _P), "void"),
-    "pt_fold": KernelRoutine(_fold, (_P, _P, _P, _I, _I, _I, _P, _P, _P), "void", flags=""),
+_ROUTINES = {
+    "pt_remember": KernelRoutine(_remember, "double* i64 i64 i64 double* double*", "void"),
+    "pt_fold": KernelRoutine(
+        _fold, "double* i64* double* i64 i64 i64 double* double* double*", "void", flags=""
+    ),
 }
+HALVES = Routines(__file__, _ROUTINES)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from probtorch.compiler.lang.cells import Array
 from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
+from probtorch.compiler.machine.routines import Routines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +41,6 @@ STAYS = -1
 # square it.
 ORTHOGONAL = 1e-7
 MOST_SWEEPS = 30
-# Arithmetic of sums whose order does not matter: LLVM makes vectors of it.
-_ANY_ORDER = "reassoc contract"
 
 
 def work_of(n: int, dim: int) -> int:
@@ -49,7 +48,7 @@ def work_of(n: int, dim: int) -> int:
     return 2 * dim * n + 3 * _moments_size(dim) + 3 * dim * dim + 6 * dim
 
 
-def _moments_size(dim):
+def _moments_size(dim: int) -> int:
     return 2 * dim * dim + 2 * dim
 
 
@@ -68,19 +67,20 @@ class _Fit:
         self.scale, self.variances, self.rows = place, place.at(dim), place.at(dim * 2)
 
 
-def _dot(w: KernelFunction, a: Array, b: Array, n: Operand) -> Value:
-    total = w.variable("double", 0.0)
-    with w.loop(0, n) as i:
-        total.value = w.binary("add", total.value, a[i] * b[i], _ANY_ORDER)
-    return total.value
-
-
-def _moments(w, pairs, apart, dim, first, stop, columns, place):
+def _moments(
+    w: KernelFunction,
+    pairs: Array,
+    apart: Value,
+    dim: Value,
+    first: Value,
+    stop: Value,
+    columns: Array,
+    mean: Array,
+) -> None:
     """Means and products of the rows from `first` to below `stop`; `columns` is working space.
 
     Gradients begin `apart` rows after draws.
     """
-    pairs, columns, mean = (w.array(p, "double") for p in (pairs, columns, place))
     products, count = mean.at(dim * 2), stop - first
     each = 1.0 / w.as_float(count)
     with w.loop(0, 2) as side:
@@ -98,38 +98,41 @@ def _moments(w, pairs, apart, dim, first, stop, columns, place):
                 column[r] = rows[r * dim + i] - middle[i]
         products_here = products.at(side * dim * dim)
         with w.loop(0, dim) as i, w.loop(0, i + 1) as j:
-            found = _dot(w, columns.at(i * count), columns.at(j * count), count)
+            found = columns.at(i * count).dot(columns.at(j * count), count)
             products_here[i * dim + j] = found
             products_here[j * dim + i] = found
 
 
-def _factor(w, a, dim):
+def _factor(w: KernelFunction, a: Array, dim: Value) -> Value:
     """Turn a matrix into its lower Cholesky factor in place; 1 if it has one."""
-    a, fine = w.array(a, "double"), w.variable("i64", 1)
+    fine = w.variable("i64", 1)
     with w.loop(0, dim) as i:
         row = a.at(i * dim)
         with w.loop(0, i) as j:
-            rest = row[j] - _dot(w, row, a.at(j * dim), j)
+            rest = row[j] - row.dot(a.at(j * dim), j)
             row[j] = rest / a[j * dim + j]
-        rest = row[i] - _dot(w, row, row, i)
+        rest = row[i] - row.dot(row, i)
         with w.when(w.logical_not(rest > 0.0)):
             fine.value = 0
         row[i] = w.sqrt(rest)
     return fine.value
 
 
-def _orthogonal(w, rows, squares, dim):
+def _orthogonal(w: KernelFunction, rows: Array, squares: Array, dim: Value) -> None:
     """Rotate pairs of rows until all are orthogonal; `squares` are their squared lengths then."""
-    rows, squares = w.array(rows, "double"), w.array(squares, "double")
+
+    def measure() -> None:
+        with w.loop(0, dim) as p:
+            squares[p] = rows.at(p * dim).dot(rows.at(p * dim), dim)
+
     turned, sweeps = w.variable("i64", 1), w.variable("i64", 0)
     with w.repeat_while(lambda: w.logical_and(turned.value > 0, sweeps.value < MOST_SWEEPS)):
         turned.value = 0
         sweeps.value = sweeps.value + 1
-        with w.loop(0, dim) as p:
-            squares[p] = _dot(w, rows.at(p * dim), rows.at(p * dim), dim)
+        measure()
         with w.loop(0, dim) as p, w.loop(p + 1, dim) as q:
             one, other = rows.at(p * dim), rows.at(q * dim)
-            both, a, b = _dot(w, one, other, dim), squares[p], squares[q]
+            both, a, b = one.dot(other, dim), squares[p], squares[q]
             with w.when(both * both > ORTHOGONAL * ORTHOGONAL * a * b):
                 turned.value = 1
                 half = (b - a) / (both * 2.0)
@@ -143,11 +146,10 @@ def _orthogonal(w, rows, squares, dim):
                     other[k] = s * x + c * y
                 squares[p] = a - t * both
                 squares[q] = b + t * both
-    with w.loop(0, dim) as p:
-        squares[p] = _dot(w, rows.at(p * dim), rows.at(p * dim), dim)
+    measure()
 
 
-def _scaled(w, moments, variance, to):
+def _scaled(w: KernelFunction, moments: _Moments, variance: Array, to: Array) -> None:
     """Covariances of scaled draws and gradients: X, then G."""
     dim = moments.dim
     other, each = to.at(dim * dim), 1.0 / moments.count
@@ -157,18 +159,19 @@ def _scaled(w, moments, variance, to):
         other[i * dim + j] = moments.g[i * dim + j] * each * scale
 
 
-def _geometric_mean(w, both, dim, ridge, variances, rows):
+def _geometric_mean(
+    w: KernelFunction, c: Array, dim: Value, ridge: Value, variances: Array, rows: Array
+) -> Value:
     """Find variances and directions, rows, of the matrix A with ``A G A = X``; 1 if there is one.
 
-    `both` has X, then G, which are overwritten.
+    `c` has X, then G, which are overwritten.
     """
-    c, variances, rows = (w.array(p, "double") for p in (both, variances, rows))
     low = c.at(dim * dim)
     with w.loop(0, dim) as i:
         for matrix in (c, low):
             matrix[i * dim + i] = matrix[i * dim + i] + ridge
-    w.leave_if(w.call("factor", "i64", c.pointer, dim) == 0, w.whole(0))
-    w.leave_if(w.call("factor", "i64", low.pointer, dim) == 0, w.whole(0))
+    w.leave_if(w.call("factor", "i64", c, dim) == 0, w.whole(0))
+    w.leave_if(w.call("factor", "i64", low, dim) == 0, w.whole(0))
     # Columns of L^T C, as rows.
     with w.loop(0, dim) as j:
         row = rows.at(j * dim)
@@ -178,7 +181,7 @@ def _geometric_mean(w, both, dim, ridge, variances, rows):
             factor, line = c[i * dim + j], low.at(i * dim)
             with w.loop(0, i + 1) as k:
                 row[k] = row[k] + factor * line[k]
-    w.call("orthogonal", "void", rows.pointer, variances.pointer, dim)
+    w.call("orthogonal", "void", rows, variances, dim)
     # L^-T times each, over the fourth root of its square.
     with w.loop(0, dim) as j:
         row = rows.at(j * dim)
@@ -190,7 +193,7 @@ def _geometric_mean(w, both, dim, ridge, variances, rows):
             row[i] = found * less
             with w.loop(0, i) as k:
                 row[k] = row[k] - found * line[k]
-    w.call("orthogonal", "void", rows.pointer, variances.pointer, dim)
+    w.call("orthogonal", "void", rows, variances, dim)
     total = w.variable("double", 0.0)
     with w.loop(0, dim) as j:
         row, size = rows.at(j * dim), 1.0 / w.sqrt(variances[j])
@@ -202,16 +205,20 @@ def _geometric_mean(w, both, dim, ridge, variances, rows):
     return w.where(w.abs(total.value) < float("inf"), w.whole(1), w.whole(0))
 
 
-def _spectrum(w, place, count, dim, variance, ridge, fit, work):
+def _spectrum(
+    w: KernelFunction,
+    place: Array,
+    count: Value,
+    dim: Value,
+    variance: Array,
+    ridge: Value,
+    found: Array,
+    work: Array,
+) -> Value:
     """Find `_Fit` of some moments, given the diagonal; 1 if there is one."""
-    moments = _Moments(w, w.array(place, "double"), dim, count)
-    variance, work = w.array(variance, "double"), w.array(work, "double")
-    fit = _Fit(w.array(fit, "double"), dim)
+    moments, fit = _Moments(w, place, dim, count), _Fit(found, dim)
     _scaled(w, moments, variance, work)
-    fine = w.call(
-        *("pt_geometric_mean", "i64", work.pointer, dim, ridge),
-        *(fit.variances.pointer, fit.rows.pointer),
-    )
+    fine = w.call("pt_geometric_mean", "i64", work, dim, ridge, fit.variances, fit.rows)
     # What most directions have in common belongs to the scale.
     common = _median(w, fit.variances, dim, work)
     each, root = 1.0 / common, w.sqrt(common)
@@ -248,15 +255,25 @@ def _plain(w: KernelFunction, moments: _Moments, variance: Array) -> Value:
 def _along(w: KernelFunction, products: Array, vector: Array, dim: Value) -> Value:
     total = w.variable("double", 0.0)
     with w.loop(0, dim) as i:
-        part = vector[i] * _dot(w, products.at(i * dim), vector, dim)
+        part = vector[i] * products.at(i * dim).dot(vector, dim)
         total.value = total.value + part
     return total.value
 
 
-def _excess(w, place, count, dim, scale, rows, variances, number, cut, work):
+def _excess(
+    w: KernelFunction,
+    place: Array,
+    count: Value,
+    dim: Value,
+    scale: Array,
+    rows: Array,
+    variances: Array,
+    number: Value,
+    cut: Value,
+    work: Array,
+) -> Value:
     """What directions, none of them within `cut`, add to the misfit of a diagonal, over rows."""
-    moments = _Moments(w, w.array(place, "double"), dim, count)
-    scale, rows, variances, work = (w.array(p, "double") for p in (scale, rows, variances, work))
+    moments = _Moments(w, place, dim, count)
     of_x, of_g, total = work, work.at(dim), w.variable("double", 0.0)
     with w.loop(0, number) as k:
         v = variances[k]
@@ -287,28 +304,34 @@ def _variances(
             out[i] = otherwise(i)
 
 
-def _gain(w, sample, judge, of_sample, of_judge, dim, ridge, cut, room):
+def _gain(
+    w: KernelFunction,
+    sample: Array,
+    judge: Array,
+    of_sample: Value,
+    of_judge: Value,
+    dim: Value,
+    ridge: Value,
+    cut: Value,
+    room: Array,
+) -> Value:
     """What directions from a sample gain on rows that judge, less what they do to the diagonal.
 
     In nats times two over all dimensions; nan where there is no fit.
     """
-    room = w.array(room, "double")
     variance, squared = room, room.at(dim)
     place, work = room.at(dim * 2), room.at(dim * 4 + dim * dim)
-    early = _Moments(w, w.array(sample, "double"), dim, of_sample)
-    late = _Moments(w, w.array(judge, "double"), dim, of_judge)
+    early = _Moments(w, sample, dim, of_sample)
+    late = _Moments(w, judge, dim, of_judge)
     _variances(w, early.x, early.g, dim + 1, variance, dim, lambda _: 1.0)
-    fine = w.call(
-        *("spectrum", "i64", sample, of_sample, dim),
-        *(variance.pointer, ridge, place.pointer, work.pointer),
-    )
+    fine = w.call("spectrum", "i64", sample, of_sample, dim, variance, ridge, place, work)
     w.leave_if(fine == 0, float("nan"))
     fit = _Fit(place, dim)
     with w.loop(0, dim) as i:
         squared[i] = fit.scale[i] * fit.scale[i]
     of_fit = _plain(w, late, squared) + w.call(
-        *("excess", "double", judge, of_judge, dim, fit.scale.pointer, fit.rows.pointer),
-        *(fit.variances.pointer, dim, cut, work.pointer),
+        *("excess", "double", judge, of_judge, dim, fit.scale, fit.rows),
+        *(fit.variances, dim, cut, work),
     )
     return (_plain(w, late, variance) - of_fit) / late.count
 
@@ -327,15 +350,31 @@ def _together(w: KernelFunction, one: _Moments, other: _Moments, out: _Moments) 
                 to[at] = mine[at] + theirs[at] + apart * (there[j] - here[j])
 
 
-def _fit(w, *arguments):
+def _fit(
+    w: KernelFunction,
+    pairs: Array,
+    apart: Value,
+    n: Value,
+    dim: Value,
+    squares: Array,
+    now_scale: Array,
+    now_rows: Array,
+    now_stretch: Array,
+    number: Value,
+    fresh: Value,
+    fewest: Value,
+    question: Value,
+    least: Value,
+    cut: Value,
+    ridge: Value,
+    noisy: Value,
+    rank: Value,
+    scale: Array,
+    rows: Array,
+    stretch: Array,
+    work: Array,
+) -> Value:
     """One matrix; the arguments are those of `SPECTRA`, of one window."""
-    pairs, apart, n, dim, squares, now_scale, now_rows, now_stretch, number = arguments[:9]
-    fresh, fewest, question, least, cut, ridge, noisy, rank = arguments[9:17]
-    scale, rows, stretch, work = arguments[17:]
-    now_scale, now_rows, now_stretch, scale, rows, stretch, work, squares = (
-        w.array(p, "double")
-        for p in (now_scale, now_rows, now_stretch, scale, rows, stretch, work, squares)
-    )
     decides, ways, weighs = ((question & bit) != 0 for bit in (DECIDES, WAYS, WEIGHS))
     size = dim * dim * 2 + dim * 2
     early, late, whole = (work.at(size * k) for k in range(3))
@@ -360,14 +399,14 @@ def _fit(w, *arguments):
     with w.when(w.logical_and(number > 0, w.logical_or(w.logical_not(decides), weighs))):
         kept.value = float("inf")
         with w.when(fresh >= fewest):
-            place, squared = early.pointer, room.at(dim * 4 + dim * dim)
-            w.call("moments", "void", pairs, apart, dim, n - fresh, n, columns.pointer, place)
+            squared = room.at(dim * 4 + dim * dim)
+            w.call("moments", "void", pairs, apart, dim, n - fresh, n, columns, early)
             judge = _Moments(w, early, dim, fresh)
             with w.loop(0, dim) as i:
                 squared[i] = now_scale[i] * now_scale[i]
             present = _plain(w, judge, squared) + w.call(
-                *("excess", "double", place, fresh, dim, now_scale.pointer, now_rows.pointer),
-                *(now_variances.pointer, number, w.value(1.0, "double"), room.pointer),
+                *("excess", "double", early, fresh, dim, now_scale, now_rows),
+                *(now_variances, number, w.value(1.0, "double"), room),
             )
             kept.value = (_plain(w, judge, variance) - present) / judge.count
 
@@ -383,18 +422,14 @@ def _fit(w, *arguments):
 
     half = w.quotient(n, 2)
     for first, stop, place in ((w.whole(0), half, early), (half, n, late)):
-        w.call("moments", "void", pairs, apart, dim, first, stop, columns.pointer, place.pointer)
+        w.call("moments", "void", pairs, apart, dim, first, stop, columns, place)
     of_early, of_late = half, n - half
 
     def gain(r: Value) -> Value:
-        both, least_room = (r, cut, room.pointer), w.variable("double")
-        least_room.value = w.call(
-            *("gain", "double", early.pointer, late.pointer, of_early, of_late, dim, *both)
-        )
+        both, least_room = (dim, r, cut, room), w.variable("double")
+        least_room.value = w.call("gain", "double", early, late, of_early, of_late, *both)
         with w.when(ways):
-            turned = w.call(
-                *("gain", "double", late.pointer, early.pointer, of_late, of_early, dim, *both)
-            )
+            turned = w.call("gain", "double", late, early, of_late, of_early, *both)
             least_room.value = (least_room.value + turned) * 0.5
         return least_room.value
 
@@ -410,39 +445,48 @@ def _fit(w, *arguments):
     w.leave_if(best.value < least, w.whole(0))
     both = _Moments(w, whole, dim, n)
     _together(w, _Moments(w, early, dim, of_early), _Moments(w, late, dim, of_late), both)
-    fine = w.call(
-        *("spectrum", "i64", whole.pointer, n, dim, variance.pointer, chosen.value),
-        *(room.pointer, room.at(dim * 2 + dim * dim).pointer),
-    )
+    rest = chosen.value, room, room.at(dim * 2 + dim * dim)
+    fine = w.call("spectrum", "i64", whole, n, dim, variance, *rest)
     w.leave_if(fine == 0, stays)
     fit = _Fit(room, dim)
-    with w.loop(0, dim) as i:
-        scale[i] = fit.scale[i]
+    scale.copy(fit.scale, dim)
     return _clipped(w, fit, dim, cut, rank, rows, stretch)
 
 
-def _fits(w, *arguments):
+def _fits(
+    w: KernelFunction,
+    windows: Value,
+    asked: Array,
+    pairs: Array,
+    room: Value,
+    dim: Value,
+    squares: Array,
+    ridges: Array,
+    now_scale: Array,
+    now_rows: Array,
+    now_stretch: Array,
+    now_count: Array,
+    places: Value,
+    fewest: Value,
+    least: Value,
+    cut: Value,
+    rank: Value,
+    scale: Array,
+    rows: Array,
+    stretch: Array,
+    numbers: Array,
+    work: Array,
+) -> None:
     """See `SPECTRA`."""
-    windows, asked, pairs, room, dim, squares, ridges = arguments[:7]
-    now_scale, now_rows, now_stretch, now_count, places = arguments[7:12]
-    fewest, least, cut, rank, scale, rows, stretch, numbers, work = arguments[12:]
-    asked, numbers, now_count = (w.array(p, "i64") for p in (asked, numbers, now_count))
-    pairs, squares, ridges, now_scale, now_rows, now_stretch, scale, rows, stretch = (
-        w.array(p, "double")
-        for p in (
-            *(pairs, squares, ridges, now_scale, now_rows, now_stretch),
-            *(scale, rows, stretch),
-        )
-    )
     with w.loop(0, windows) as k:
         chain, begin, n, fresh, question = (asked[k * len(ASKED) + i] for i in range(len(ASKED)))
         numbers[k] = w.call(
-            *("fit", "i64", pairs.at((chain * 2 * room + begin) * dim).pointer, room, n, dim),
-            *(squares.at(k * 2 * dim).pointer, now_scale.at(chain * dim).pointer),
-            *(now_rows.at(chain * places * dim).pointer, now_stretch.at(chain * places).pointer),
+            *("fit", "i64", pairs.at((chain * 2 * room + begin) * dim), room, n, dim),
+            *(squares.at(k * 2 * dim), now_scale.at(chain * dim)),
+            *(now_rows.at(chain * places * dim), now_stretch.at(chain * places)),
             *(now_count[chain], fresh, fewest, question, least, cut),
-            *(ridges[k * 2], ridges[k * 2 + 1], rank, scale.at(k * dim).pointer),
-            *(rows.at(k * places * dim).pointer, stretch.at(k * places).pointer, work),
+            *(ridges[k * 2], ridges[k * 2 + 1], rank, scale.at(k * dim)),
+            *(rows.at(k * places * dim), stretch.at(k * places), work),
         )
 
 
@@ -468,9 +512,7 @@ def _clipped(
         going.value = place.value >= 0
         with w.when(going.value):
             here, to = place.value, rows.at(count.value * dim)
-            row = fit.rows.at(here * dim)
-            with w.loop(0, dim) as k:
-                to[k] = row[k]
+            to.copy(fit.rows.at(here * dim), dim)
             stretch[count.value] = w.sqrt(fit.variances[here]) - 1.0
             # It is not taken again.
             fit.variances[here] = 1.0
@@ -478,32 +520,22 @@ def _clipped(
     return count.value
 
 
-_PLACE, _WHOLE, _REAL = "ptr", "i64", "double"
-SPECTRA = {
-    "moments": KernelRoutine(_moments, (_PLACE, *[_WHOLE] * 4, *[_PLACE] * 2), "void"),
-    "factor": KernelRoutine(_factor, (_PLACE, _WHOLE), _WHOLE),
-    "orthogonal": KernelRoutine(_orthogonal, (_PLACE, _PLACE, _WHOLE), "void"),
+_ONE, _TWO, _THREE = "double*", "double* double*", "double* double* double*"
+_ROUTINES = {
+    "moments": KernelRoutine(_moments, f"{_ONE} i64 i64 i64 i64 {_TWO}", "void"),
+    "factor": KernelRoutine(_factor, f"{_ONE} i64", "i64"),
+    "orthogonal": KernelRoutine(_orthogonal, f"{_TWO} i64", "void"),
     # X and then G, dimensions, the ridge; variances and directions that are found. Returns 1, or 0
     # where there is no such matrix.
-    "pt_geometric_mean": KernelRoutine(
-        _geometric_mean, (_PLACE, _WHOLE, _REAL, _PLACE, _PLACE), _WHOLE
-    ),
-    "spectrum": KernelRoutine(
-        _spectrum, (_PLACE, _WHOLE, _WHOLE, _PLACE, _REAL, _PLACE, _PLACE), _WHOLE
-    ),
-    "excess": KernelRoutine(
-        _excess, (_PLACE, _WHOLE, _WHOLE, *[_PLACE] * 3, _WHOLE, _REAL, _PLACE)
-    ),
-    "gain": KernelRoutine(_gain, (*[_PLACE] * 2, *[_WHOLE] * 3, _REAL, _REAL, _PLACE)),
+    "pt_geometric_mean": KernelRoutine(_geometric_mean, f"{_ONE} i64 double {_TWO}", "i64"),
+    "spectrum": KernelRoutine(_spectrum, f"{_ONE} i64 i64 {_ONE} double {_TWO}", "i64"),
+    "excess": KernelRoutine(_excess, f"{_ONE} i64 i64 {_THREE} i64 double {_ONE}"),
+    "gain": KernelRoutine(_gain, f"{_TWO} i64 i64 i64 double double {_ONE}"),
     "fit": KernelRoutine(
         _fit,
-        (
-            *(_PLACE, _WHOLE, _WHOLE, _WHOLE, _PLACE),
-            *(_PLACE, _PLACE, _PLACE, _WHOLE, _WHOLE, _WHOLE, _WHOLE),
-            *(_REAL, _REAL, _REAL, _REAL, _WHOLE),
-            *(_PLACE, _PLACE, _PLACE, _PLACE),
-        ),
-        _WHOLE,
+        f"{_ONE} i64 i64 i64 {_ONE} {_THREE} i64 i64 i64 i64 double double double double i64 "
+        f"{_THREE} {_ONE}",
+        "i64",
     ),
     # How many windows, and what is asked of each (`ASKED`); draws and gradients (chains, 2, room,
     # dim), room, dim; the sums of squares of each window (windows, 2, dim), and its ridge, and
@@ -513,12 +545,9 @@ SPECTRA = {
     # for each window: scales, directions, stretches, how many, or STAYS; and working space.
     "pt_fit_low_rank": KernelRoutine(
         _fits,
-        (
-            *(_WHOLE, _PLACE, _PLACE, _WHOLE, _WHOLE, _PLACE, _PLACE),
-            *(_PLACE, _PLACE, _PLACE, _PLACE, _WHOLE),
-            *(_WHOLE, _REAL, _REAL, _WHOLE),
-            *[_PLACE] * 5,
-        ),
+        f"i64 i64* {_ONE} i64 i64 {_TWO} {_THREE} i64* i64 i64 double double i64 {_THREE} i64* "
+        f"{_ONE}",
         "void",
     ),
 }
+SPECTRA = Routines(__file__, _ROUTINES)
