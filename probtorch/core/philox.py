@@ -165,7 +165,7 @@ def consecutive_bits(seed: int, stream: int, first: int, count: int) -> np.ndarr
     The same numbers as `philox_bits` on those counters, by whichever road is the shorter for that
     many.
     """
-    native = _native_sequence("bits", seed, stream, first, count, ())
+    native = _native_sequence("bits", seed, stream, first, count)
     return sequence_of_bits(seed, stream, first, count) if native is None else native
 
 
@@ -191,15 +191,25 @@ def native_numbers(
     Here x are `consecutive_uniforms` ("uniforms"), their normal quantiles ("normals"), or minus
     their logarithms ("exponentials").
     """
-    return _native_sequence(kind, seed, stream, first, count, (scale, shift))
+    if count > _FEW:
+        return _native_sequence(kind, seed, stream, first, count, scale, shift)
+    found = _native_sequence(kind, seed, stream, first, count)
+    if found is not None and not (scale == 1.0 and shift == 0.0):
+        found = found * scale + shift
+    return found
 
 
 # Functions that were found; the same bits come from one that is linked alone, so it is kept.
 _known: dict[str, Callable[..., np.ndarray]] = {}
 
+# A call takes as long as hundreds of numbers. So few draws are taken from so many made at once: by
+# name the seed, the stream, the first counter, and the numbers that were made last.
+_FEW, _AHEAD = 32, 256
+_made: dict[str, tuple[int, int, int, np.ndarray]] = {}
+
 
 def _native_sequence(
-    name: str, seed: int, stream: int, first: int, count: int, others: tuple[float, ...]
+    name: str, seed: int, stream: int, first: int, count: int, *others: float
 ) -> np.ndarray | None:
     native = _known.get(name) if settings.jit else None
     if native is None:
@@ -207,7 +217,17 @@ def _native_sequence(
         if native is None:
             return None
         _known[name] = native
-    return native(seed & WORD, stream & WORD, first & WORD, count, *others)
+    if count > _FEW:
+        return native(seed & WORD, stream & WORD, first & WORD, count, *others)
+    made = _made.get(name)
+    if made is not None:
+        its_seed, its_stream, start, numbers = made
+        at = first - start
+        if 0 <= at <= _AHEAD - count and seed == its_seed and stream == its_stream:
+            return numbers[at : at + count].copy()
+    numbers = native(seed & WORD, stream & WORD, first & WORD, _AHEAD)
+    _made[name] = seed, stream, first, numbers
+    return numbers[:count].copy()
 
 
 def _cost(name: str, count: int) -> float:

@@ -12,7 +12,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.memory_format import memory_format as MemoryFormat
 from probtorch.core.native import NativeFunction
 from probtorch.core.outputs import takes_out
-from probtorch.core.philox import consecutive_bits
+from probtorch.core.philox import WORD, consecutive_bits
 from probtorch.core.rng import Generator
 from probtorch.core.shape import sizes
 from probtorch.core.tensor_base import TensorBase
@@ -23,6 +23,9 @@ from probtorch.ops.random_numbers import finished, placed, recorded_bits, reserv
 from probtorch.ops.sorting import argsort
 
 __all__ = ["randint", "randint_like", "randperm"]
+
+# Up to so many products of Python's integers take less time than NumPy's calls.
+_FEW = 16
 
 
 def _words(shape: tuple[int, ...], generator: Generator | None) -> np.ndarray:
@@ -44,7 +47,11 @@ def _high_product(a: np.ndarray, b: int) -> np.ndarray:
 
 def _run_integers(bits: np.ndarray, low: int, span: int) -> np.ndarray:
     if type(bits) is np.ndarray:
-        found = _high_product(bits.view(np.uint64), span)
+        words = bits.view(np.uint64)
+        if words.size <= _FEW:
+            few = [(w * span >> 64) + low & WORD for w in words.ravel().tolist()]
+            return np.array(few, np.uint64).reshape(words.shape).view(np.int64)
+        found = _high_product(words, span)
         if low:
             found = found + np.uint64(low & 0xFFFFFFFFFFFFFFFF)
         return np.asarray(found).view(np.int64)

@@ -19,7 +19,7 @@ from probtorch.ops.exact import log as exact_log
 from probtorch.ops.exact import normal_quantile, of_uniforms
 from probtorch.ops.random_integers import randint, randperm
 from probtorch.ops.rejection import SAMPLERS, draw
-from probtorch.ops.sampling import randn
+from probtorch.ops.sampling import rand, randn
 from probtorch.ops.variates import binomial, poisson, standard_gamma, standard_log_gamma, von_mises
 from probtorch.tensor import tensor
 
@@ -183,6 +183,30 @@ def test_native_sequences_are_those_of_arrays(count, first):
             if name != "bits":
                 scaled = native_draws(name)(seed, stream, first, count, 0.3, 1.7)
                 np.testing.assert_array_equal(scaled, numbers * 0.3 + 1.7)
+
+
+def test_few_draws_made_ahead_are_those_of_their_counters(monkeypatch):
+    monkeypatch.setattr(philox, "_spent", 1e9)
+    draws = (
+        lambda generator, count: randn(count, generator=generator),
+        lambda generator, count: rand(count, generator=generator),
+        lambda generator, count: randint(-5, 2**40, (count,), generator=generator),
+    )
+
+    def drawn():
+        found, rng = [], np.random.default_rng(0)
+        # Forwards, back, over the end of what was made, and to another seed and stream.
+        for state in ((1, 0, 0), (1, 0, 250), (1, 0, 3), (2, 0, 3), (2, 5, 3), (2, 5, 2**64 - 3)):
+            generator = Generator(*state)
+            for count in rng.integers(1, 33, 12).tolist():
+                found += [draw(generator, count).clone() for draw in draws]
+                draws[0](generator, count).mul_(0.0)  # memory that is nobody else's
+        return [x.numpy() for x in found]
+
+    native = drawn()
+    with configure(jit=False):
+        for got, expected in zip(native, drawn(), strict=True):
+            np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8, 100])

@@ -3,6 +3,8 @@
 import contextlib
 import gc
 import os
+import subprocess
+import sys
 import threading
 import tracemalloc
 import warnings
@@ -254,3 +256,25 @@ def test_forked_child_searches_for_garbage_while_its_parent_records():
         over.set()
         thread.join()
     assert gc.get_threshold() == before
+
+
+RECORDINGS = """
+import weakref
+from probtorch.compiler.record.record import keeping_all
+
+class Cycle:
+    def __init__(self):
+        self.itself = self
+
+def recorded():
+    with keeping_all():
+        return [Cycle() for _ in range(20_000)]
+
+first = weakref.ref(recorded()[0])
+assert any(recorded() and first() is None for _ in range(40))
+"""
+
+
+def test_what_recordings_leave_in_cycles_is_found_at_last():
+    # In a process of its own: in this one other objects are frozen, and nothing is made old.
+    subprocess.run([sys.executable, "-c", RECORDINGS], check=True)

@@ -83,6 +83,18 @@ def test_kthvalue_counts_from_1(keepdim):
     np.testing.assert_array_equal(found if keepdim else found[:, 0], expected)
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_kthvalue_of_long_rows_is_that_of_sorted_ones(dim):
+    x = np.random.default_rng(0).integers(0, 400, (1500, 1200)).astype(float)
+    x[7] = math.nan  # which count as the greatest
+    for k in (1, 600, 1200):
+        expected = np.sort(x, dim).take(k - 1, dim)
+        values, places = kthvalue(tensor(x), k, dim)
+        np.testing.assert_array_equal(values.numpy(), expected)
+        found = np.take_along_axis(x, np.expand_dims(places.numpy(), dim), dim).squeeze(dim)
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_median_is_the_lower_of_the_middle_two():
     assert median(tensor([4.0, 1.0, 3.0, 2.0])).item() == 2.0
     values, index = median(tensor([[4, 1, 3], [1, 2, 9]]), 1)
