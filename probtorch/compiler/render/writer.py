@@ -2,7 +2,7 @@
 Variables are stack cells, which LLVM turns into registers.
 """
 
-from probtorch.compiler.lang.cells import Cell
+from probtorch.compiler.lang.cells import Array, Cell
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LLVM, LlvmModule
 from probtorch.compiler.lang.nodes import Value
@@ -37,6 +37,9 @@ class Writer(KernelFunction):
         self.module.declare(library.declaration(symbol))
         pointers = []
         for a in args:
+            if isinstance(a, Array):
+                pointers.append(a.pointer)
+                continue
             if isinstance(a, str):
                 a = self.variable("i8", ord(a))
             elif not isinstance(a, Cell) and not (isinstance(a, Value) and a.ty == "ptr"):

@@ -60,11 +60,11 @@ def of_routines(routines: Mapping[str, KernelRoutine], lines: Iterable[str] = ()
 
 @functools.cache
 def _modules():
-    out = {name: of_routines({name: r}) for name, r in (SORTING | SPARSE | INCOMPLETE).items()}
-    for kin in (matrices, products):
-        for name, p in itertools.product(kin.names(), "ds"):
-            write = functools.partial(kin.write, name=name, p=p)
-            out[f"{name} {p}"] = RuntimeModule(kin.signature(name, p), write)
+    alone = SORTING | SPARSE | INCOMPLETE | matrices.ROUTINES
+    out = {name: of_routines({name: routine}) for name, routine in alone.items()}
+    for p in "ds":
+        write = functools.partial(products.write, p=p)
+        out[f"product {p}"] = RuntimeModule(products.signature(p), write)
     for name, p in itertools.product(rows.names(), "df"):
         write = functools.partial(rows.write, name=name, p=p)
         out[f"rows {name} {p}"] = RuntimeModule(rows.signature(name, p), write)

@@ -23,7 +23,9 @@ from probtorch.compiler.render.writer import LibraryModule, Writer
 from probtorch.core.op import REGISTRY
 from probtorch.ops.activations import FORMULAS
 
-__all__ = ["FLOATS", "INLINED", "exact", "mode_kept", "write_elements"]
+__all__ = [
+    *("FLOATS", "INLINED", "exact", "helper", "mode_kept", "ufunc_loop", "write_elements"),
+]
 
 FLOATS = {"d": "double", "f": "float"}
 INLINED = "nounwind willreturn memory(none) alwaysinline"
@@ -52,26 +54,36 @@ def _write_formula(text: LibraryModule, name: str, p: str, arrays: int, more: in
     made = formula(w, *w.arguments)
     assert isinstance(made, Value)
     w.finish(made)
-    inner = text.function(
-        f"elements_{name}",
-        "void",
-        ["ptr"] * (count + 1) + ["i64"],
-        linkage="internal",
-        attributes="nounwind noinline",
-    )
+    inner = helper(text, f"elements_{name}", count + 1, flags="contract")
     *places, out, n = inner.arguments
     row = Row(inner, ty, n)
     numbers = [row.all(inner.load(place, 0, ty)) for place in places[arrays:]]
     row.mapped(places[:arrays], lambda *v: row.by_parts(called, *v, *numbers), out)
     inner.finish()
-    loop = text.function(f"pt_rows_{name}_{p}", "void", ["ptr"] * 4, attributes="nounwind")
-    bases, sizes, steps, _ = loop.arguments
-    at = [loop.load(bases, k, "ptr") for k in range(count + 1)]
-    step = [loop.load(steps, k, "i64") for k in range(count + 1)]
+    loop, at, step, sizes = ufunc_loop(text, f"pt_rows_{name}_{p}", count + 1)
     n = loop.load(sizes, 0, "i64")
     with mode_kept(loop):
         _call_near(loop, f"elements_{name}", ty, at, step, n, arrays)
     loop.finish()
+
+
+def helper(
+    text: LibraryModule, name: str, places: int, numbers: int = 1, flags: str = ""
+) -> Writer:
+    """Begin what the loop of a ufunc calls, of places and sizes."""
+    types = ["ptr"] * places + ["i64"] * numbers
+    options = {"linkage": "internal", "attributes": "nounwind noinline", "flags": flags}
+    return text.function(name, "void", types, **options)
+
+
+def ufunc_loop(
+    text: LibraryModule, name: str, count: int
+) -> tuple[Writer, list[Value], list[Value], Value]:
+    """Begin the inner loop of a ufunc: also places and steps of its operands, and all sizes."""
+    w = text.function(name, "void", ["ptr"] * 4, attributes="nounwind")
+    places, sizes, steps, _ = w.arguments
+    at = [w.load(places, k, "ptr") for k in range(count)]
+    return w, at, [w.load(steps, k, "i64") for k in range(count)], sizes
 
 
 def _call_near(

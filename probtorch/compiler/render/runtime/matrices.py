@@ -7,51 +7,9 @@ is allocated here. Where eager execution would raise an error the functions retu
 
 import math
 
-from probtorch.compiler.render.writer import Writer
+from probtorch.compiler.lang.function import KernelRoutine
 
-__all__ = ["names", "signature", "write"]
-
-_FLOATS = {"d": "double", "s": "float"}
-
-
-def _matrix_functions():
-    # ptr: arrays; i64: sizes and flags, in the order that each function below unpacks.
-    return {
-        "cholesky": ("i1", "ptr i64 i64", _write_cholesky),
-        "trsm": ("void", "ptr ptr i64 i64 i64 i64 i64 i64", _write_trsm),
-        "gemm": ("void", "ptr ptr ptr" + " i64" * 10, _write_gemm),
-        "solve": ("i1", "ptr ptr i64 i64 i64 ptr", _write_solve),
-        "inv": ("i1", "ptr ptr i64 i64 ptr", _write_inv),
-        "slogdet": ("void", "ptr ptr ptr i64 i64 ptr", _write_slogdet),
-        "det": ("void", "ptr ptr ptr i64 i64 ptr", _write_det),
-        "lu": ("void", "ptr ptr ptr i64 i64 i64 ptr", _write_lu),
-        "eigh": ("i1", "ptr ptr i64 i64 ptr i64 ptr i64", _write_eigh),
-        "svd": ("i1", "ptr ptr ptr ptr i64 i64 i64 ptr i64 ptr", _write_svd),
-        "qr": ("i1", "ptr ptr ptr i64 i64 i64 ptr ptr i64", _write_qr),
-    }
-
-
-def names():
-    """Return the names of the functions, each of which is a module."""
-    return tuple(_matrix_functions())
-
-
-def signature(name, p):
-    """Return a function for matrices of doubles ("d") or floats ("s")."""
-    result, types, _ = _matrix_functions()[name]
-    return {f"pt_{name}_{p}": (result, types.split())}
-
-
-def write(text, name, p):
-    """Write the module of a function."""
-    if name == "det":
-        _write_function(text, "slogdet", p, "internal ")
-    _write_function(text, name, p)
-
-
-def _write_function(text, name, p, linkage=""):
-    result, types, writer = _matrix_functions()[name]
-    writer(Writer(text, f"pt_{name}_{p}", result, types.split(), linkage=linkage), p, _FLOATS[p])
+__all__ = ["ROUTINES"]
 
 
 def _failed(w, info, any_failed):
@@ -61,189 +19,196 @@ def _failed(w, info, any_failed):
     return bad
 
 
-def _write_cholesky(w, p, ty):
+def _of(a, name):
+    """The symbol of LAPACK's function for matrices such as this one."""
+    return f"pt_{'d' if a.ty == 'double' else 's'}{name}"
+
+
+def _cholesky(w, a, n, batch):
     """Lower factors in place, by rows; those that do not exist become nan. Only the lower triangle
     is read.
     """
-    a, n, batch = w.arguments
     info, failed = w.integer_variable(), w.variable("i1", 0)
     with w.loop(0, batch) as b:
-        one = w.offset(a, b * n * n, ty)
-        w.fortran(f"pt_{p}potrf", "U", n, one, n, info)
+        one = a.at(b * n * n)
+        w.fortran(_of(a, "potrf"), "U", n, one, n, info)
         bad = _failed(w, info, failed)
         with w.loop(0, n) as i:
-            row = w.offset(one, i * n, ty)
+            row = one.at(i * n)
             with w.when(bad), w.loop(0, n) as j:
-                w.store(row, j, math.nan, ty)
+                row[j] = math.nan
             with w.when(w.logical_not(bad)), w.loop(i + 1, n) as j:
-                w.store(row, j, 0.0, ty)
-    w.finish(failed.value)
+                row[j] = 0.0
+    return failed.value
 
 
-def _write_trsm(w, p, ty):
+def _trsm(w, a, b, n, m, upper, unit, batch, step):
     """Solve a x = b in place of b, both by rows; `step` is from one a to the next, 0 for one in
     all.
     """
-    a, b, n, m, upper, unit, batch, step = w.arguments
     uplo, diag = (w.variable("i8") for _ in range(2))
     uplo.value = w.where(w.truth(upper), w.value(ord("L"), "i8"), ord("U"))
     diag.value = w.where(w.truth(unit), w.value(ord("U"), "i8"), ord("N"))
-    one = w.variable(ty, 1.0)
+    one = w.variable(a.ty, 1.0)
     with w.loop(0, batch) as k:
-        left, right = w.offset(a, k * step, ty), w.offset(b, k * n * m, ty)
-        w.fortran(f"pt_{p}trsm", "R", uplo, "N", diag, m, n, one, left, n, right, m)
-    w.finish()
+        left, right = a.at(k * step), b.at(k * n * m)
+        w.fortran(_of(a, "trsm"), "R", uplo, "N", diag, m, n, one, left, n, right, m)
 
 
-def _write_gemm(w, p, ty):
+def _gemm(w, a, b, c, m, n, k, lda, ldb, turned_a, turned_b, step_a, step_b, batch):
     """Products c = a b by rows; each operand with leading size, transposition, and step."""
-    a, b, c, m, n, k, lda, ldb, turned_a, turned_b, step_a, step_b, batch = w.arguments
     flags = []
     for turned in (turned_b, turned_a):
         flags.append(w.variable("i8"))
         flags[-1].value = w.where(w.truth(turned), w.value(ord("T"), "i8"), ord("N"))
-    one, zero = w.variable(ty, 1.0), w.variable(ty, 0.0)
+    one, zero = w.variable(a.ty, 1.0), w.variable(a.ty, 0.0)
     with w.loop(0, batch) as i:
-        left, right = w.offset(a, i * step_a, ty), w.offset(b, i * step_b, ty)
-        into = w.offset(c, i * m * n, ty)
+        left, right = a.at(i * step_a), b.at(i * step_b)
+        into = c.at(i * m * n)
         # By columns c' = b' a'.
-        w.fortran(f"pt_{p}gemm", *flags, n, m, k, one, right, ldb, left, lda, zero, into, n)
-    w.finish()
+        w.fortran(_of(a, "gemm"), *flags, n, m, k, one, right, ldb, left, lda, zero, into, n)
 
 
-def _write_solve(w, p, ty):
+def _solve(w, a, b, n, m, batch, pivots):
     """Solve a x = b in place of b; a is overwritten."""
-    a, b, n, m, batch, pivots = w.arguments
     info, failed = w.integer_variable(), w.variable("i1", 0)
     with w.loop(0, batch) as k:
-        left, right = w.offset(a, k * n * n, ty), w.offset(b, k * n * m, ty)
-        w.fortran(f"pt_{p}gesv", n, m, left, n, pivots, right, n, info)
+        left, right = a.at(k * n * n), b.at(k * n * m)
+        w.fortran(_of(a, "gesv"), n, m, left, n, pivots, right, n, info)
         _failed(w, info, failed)
-    w.finish(failed.value)
+    return failed.value
 
 
-def _write_inv(w, p, ty):
+def _inv(w, a, out, n, batch, pivots):
     """Inverses of a, which is overwritten; nan for singular matrices."""
-    a, out, n, batch, pivots = w.arguments
     info, failed = w.integer_variable(), w.variable("i1", 0)
     with w.loop(0, batch) as k:
-        left, into = w.offset(a, k * n * n, ty), w.offset(out, k * n * n, ty)
-        _fill_identity(w, into, n, ty)
-        w.fortran(f"pt_{p}gesv", n, n, left, n, pivots, into, n, info)
+        left, into = a.at(k * n * n), out.at(k * n * n)
+        with w.loop(0, n) as j, w.loop(0, n) as i:
+            into[j * n + i] = w.where(i <= j, w.where(j <= i, w.value(1.0, a.ty), 0.0), 0.0)
+        w.fortran(_of(a, "gesv"), n, n, left, n, pivots, into, n, info)
         with w.when(_failed(w, info, failed)), w.loop(0, n * n) as i:
-            w.store(into, i, math.nan, ty)
-    w.finish(failed.value)
+            into[i] = math.nan
+    return failed.value
 
 
-def _fill_identity(w, into, n, ty):
-    with w.loop(0, n) as j, w.loop(0, n) as i:
-        w.store(into, j * n + i, w.where(i <= j, w.where(j <= i, w.value(1.0, ty), 0.0), 0.0), ty)
-
-
-def _write_slogdet(w, p, ty):
+def _slogdet(w, a, signs, logs, n, batch, pivots):
     """Signs and logarithms of determinants of a, which is overwritten; 0 and -inf if singular."""
-    a, signs, logs, n, batch, pivots = w.arguments
     info = w.integer_variable()
-    sign, total = w.variable(ty), w.variable(ty)
+    sign, total = w.variable(a.ty), w.variable(a.ty)
     with w.loop(0, batch) as k:
-        one = w.offset(a, k * n * n, ty)
-        w.fortran(f"pt_{p}getrf", n, n, one, n, pivots, info)
+        one = a.at(k * n * n)
+        w.fortran(_of(a, "getrf"), n, n, one, n, pivots, info)
         sign.value, total.value = 1.0, 0.0
         with w.loop(0, n) as i:
-            pivot = w.convert(w.load(pivots, i, w.integer), "i64")
-            d = w.load(one, i * n + i, ty)
+            pivot = w.convert(w.array(pivots, w.integer)[i], "i64")
+            d = one[i * n + i]
             flips = (pivot != i + 1) != (d < 0.0)
             sign.value = w.where(flips, -sign.value, sign.value)
             total.value = total.value + w.log(w.abs(d))
         with w.when(info.value != 0):
             sign.value, total.value = 0.0, -math.inf
-        w.store(signs, k, sign.value, ty)
-        w.store(logs, k, total.value, ty)
-    w.finish()
+        signs[k], logs[k] = sign.value, total.value
 
 
-def _write_det(w, p, ty):
+def _det(w, a, out, logs, n, batch, pivots):
     """Determinants by `slogdet`, with the same arguments, as NumPy has them."""
-    a, out, logs, n, batch, pivots = w.arguments
-    w.call(f"pt_slogdet_{p}", "void", a, out, logs, n, batch, pivots)
+    _slogdet(w, a, out, logs, n, batch, pivots)
     with w.loop(0, batch) as k:
-        w.store(out, k, w.load(out, k, ty) * w.exp(w.load(logs, k, ty)), ty)
-    w.finish()
+        out[k] = out[k] * w.exp(logs[k])
 
 
-def _write_lu(w, p, ty):
+def _lu(w, a, pivots, rows, m, n, batch, exchanges):
     """LU factors in place of a (m rows, n columns), row exchanges, and the order of rows."""
-    a, pivots, rows, m, n, batch, exchanges = w.arguments
     info, k = w.integer_variable(), w.minimum(m, n)
     with w.loop(0, batch) as b:
-        w.fortran(f"pt_{p}getrf", m, n, w.offset(a, b * m * n, ty), m, exchanges, info)
+        w.fortran(_of(a, "getrf"), m, n, a.at(b * m * n), m, exchanges, info)
         with w.loop(0, m) as i:
-            w.store(rows, b * m + i, i, "i64")
+            rows[b * m + i] = i
         with w.loop(0, k) as i:
-            other = w.convert(w.load(exchanges, i, w.integer), "i64")
-            w.store(pivots, b * k + i, w.convert(other, "i32"), "i32")
+            other = w.convert(w.array(exchanges, w.integer)[i], "i64")
+            pivots[b * k + i] = w.convert(other, "i32")
             mine, theirs = b * m + i, b * m + other - 1
-            kept = w.load(rows, mine, "i64")
-            w.store(rows, mine, w.load(rows, theirs, "i64"), "i64")
-            w.store(rows, theirs, kept, "i64")
-    w.finish()
+            kept = rows[mine]
+            rows[mine] = rows[theirs]
+            rows[theirs] = kept
 
 
-def _write_eigh(w, p, ty):
+def _eigh(w, a, values, n, batch, work, lwork, iwork, liwork):
     """Eigenvalues, and eigenvectors in place of the symmetric a, whose lower triangle is read."""
-    a, values, n, batch, work, lwork, iwork, liwork = w.arguments
     info, failed = w.integer_variable(), w.variable("i1", 0)
     with w.loop(0, batch) as k:
-        one, into = w.offset(a, k * n * n, ty), w.offset(values, k * n, ty)
+        one, into = a.at(k * n * n), values.at(k * n)
         w.fortran(
-            f"pt_{p}syevd", "V", "L", n, one, n, into, work, lwork, iwork, liwork, info
+            _of(a, "syevd"), "V", "L", n, one, n, into, work, lwork, iwork, liwork, info
         )  # fmt: skip
         _failed(w, info, failed)
-    w.finish(failed.value)
+    return failed.value
 
 
-def _write_svd(w, p, ty):
+def _svd(w, a, u, s, vh, m, n, batch, work, lwork, iwork):
     """Thin singular value decompositions of a (m rows, n columns), which is overwritten."""
-    a, u, s, vh, m, n, batch, work, lwork, iwork = w.arguments
     k = w.minimum(m, n)
     info, failed = w.integer_variable(), w.variable("i1", 0)
     with w.loop(0, batch) as i:
-        one = w.offset(a, i * m * n, ty)
-        left, middle = w.offset(u, i * m * k, ty), w.offset(s, i * k, ty)
-        right = w.offset(vh, i * k * n, ty)
+        one = a.at(i * m * n)
+        left, middle = u.at(i * m * k), s.at(i * k)
+        right = vh.at(i * k * n)
         w.fortran(
-            f"pt_{p}gesdd", "S", m, n, one, m, middle, left, m, right, k, work, lwork, iwork, info
+            _of(a, "gesdd"), "S", m, n, one, m, middle, left, m, right, k, work, lwork, iwork, info
         )  # fmt: skip
         _failed(w, info, failed)
-    w.finish(failed.value)
+    return failed.value
 
 
-def _write_qr(w, p, ty):
+def _qr(w, a, q, r, m, n, batch, tau, work, lwork):
     """Factors q (m by k) and r (k by n), k = min(m, n), of a, which is overwritten.
 
     Columns of q and rows of r change their signs where the diagonal of r is negative.
     """
-    a, q, r, m, n, batch, tau, work, lwork = w.arguments
     k = w.minimum(m, n)
     info, failed = w.integer_variable(), w.variable("i1", 0)
     with w.loop(0, batch) as b:
-        one = w.offset(a, b * m * n, ty)
-        basis, upper = w.offset(q, b * m * k, ty), w.offset(r, b * k * n, ty)
-        w.fortran(f"pt_{p}geqrf", m, n, one, m, tau, work, lwork, info)
+        one = a.at(b * m * n)
+        basis, upper = q.at(b * m * k), r.at(b * k * n)
+        w.fortran(_of(a, "geqrf"), m, n, one, m, tau, work, lwork, info)
         _failed(w, info, failed)
         with w.loop(0, n) as j, w.loop(0, k) as i:
-            sign = _sign(w, w.load(one, i * m + i, ty))
-            x = w.where(i <= j, w.load(one, j * m + i, ty), 0.0)
-            w.store(upper, j * k + i, x * sign, ty)
-        w.array(basis, ty).copy(w.array(one, ty), m * k)
-        w.fortran(f"pt_{p}orgqr", m, k, k, basis, m, tau, work, lwork, info)
+            sign = _sign(w, one[i * m + i])
+            x = w.where(i <= j, one[j * m + i], 0.0)
+            upper[j * k + i] = x * sign
+        basis.copy(one, m * k)
+        w.fortran(_of(a, "orgqr"), m, k, k, basis, m, tau, work, lwork, info)
         _failed(w, info, failed)
         with w.loop(0, k) as j:
-            sign = _sign(w, w.load(one, j * m + j, ty))
+            sign = _sign(w, one[j * m + j])
             with w.loop(0, m) as i:
-                w.store(basis, j * m + i, w.load(basis, j * m + i, ty) * sign, ty)
-    w.finish(failed.value)
+                basis[j * m + i] = basis[j * m + i] * sign
+    return failed.value
 
 
 def _sign(w, x):
     return w.where(x < 0.0, w.value(-1.0, x.ty), 1.0)
+
+
+def _routines(p, ty):
+    """The functions for matrices of doubles ("d") or floats ("s"), and their types."""
+    one, two, three = (" ".join([f"{ty}*"] * k) for k in (1, 2, 3))
+    for name, body, result, types in (
+        ("cholesky", _cholesky, "i1", f"{one} i64 i64"),
+        ("trsm", _trsm, "void", two + " i64" * 6),
+        ("gemm", _gemm, "void", three + " i64" * 10),
+        ("solve", _solve, "i1", f"{two} i64 i64 i64 ptr"),
+        ("inv", _inv, "i1", f"{two} i64 i64 ptr"),
+        ("slogdet", _slogdet, "void", f"{three} i64 i64 ptr"),
+        ("det", _det, "void", f"{three} i64 i64 ptr"),
+        ("lu", _lu, "void", f"{one} i32* i64* i64 i64 i64 ptr"),
+        ("eigh", _eigh, "i1", f"{two} i64 i64 ptr i64 ptr i64"),
+        ("svd", _svd, "i1", f"{two} {two} i64 i64 i64 ptr i64 ptr"),
+        ("qr", _qr, "i1", f"{three} i64 i64 i64 ptr ptr i64"),
+    ):
+        yield f"pt_{name}_{p}", KernelRoutine(body, types, result)
+
+
+# Each is compiled by itself.
+ROUTINES = dict(_routines("d", "double")) | dict(_routines("s", "float"))

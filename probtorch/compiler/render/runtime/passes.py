@@ -130,6 +130,10 @@ class Row:
             filled = self.all(fill)
             step(self.full, [self._read(a, self.full, filled) for a in inputs], True)
 
+    def _each(self, step, inputs: Sequence[Value], fill: float = 0.0) -> None:
+        self._pieces(self.full, 0, step, inputs)
+        self._rest(step, inputs, fill)
+
     def mapped(self, inputs: Sequence[Value], body: Callable[..., Value], into: Value) -> None:
         """Write what ``body(*elements)`` gives."""
         self.mapped_and_added(inputs, lambda *values: (body(*values), ()), into, ())
@@ -146,8 +150,19 @@ class Row:
             for v, place in zip(body(*values), into, strict=True):
                 self._write(v, place, i, masked)
 
-        self._pieces(self.full, 0, step, inputs)
-        self._rest(step, inputs, 0.0)
+        self._each(step, inputs)
+
+    def _wide_of(self, place: Value, i: Value, masked: bool) -> Value:
+        """Elements of an array of doubles."""
+        at = self.w.offset(place, i, "double")
+        if not masked:
+            return self.w.load_at(at, WIDE)
+        return self.w.put(Load(at, WIDE, self.mask, self.all(0.0, WIDE)))
+
+    def _add_to(self, sums: Value, i: Value, terms: Value, masked: bool) -> None:
+        """Add to elements of an array of doubles."""
+        after = self._wide_of(sums, i, masked) + terms
+        self.w.put(Store(after, self.w.offset(sums, i, "double"), self.mask if masked else None))
 
     def mapped_and_added(
         self,
@@ -159,26 +174,14 @@ class Row:
         """Write the first of what ``body(*elements)`` gives, and add the others to rows of doubles
         at `sums`.
         """
-        w = self.w
 
         def step(i: Value, values: list[Value], masked: bool) -> None:
             v, terms = body(*values)
             self._write(v, into, i, masked)
-            mask = self.mask if masked else None
             for term, total in zip(terms, sums, strict=True):
-                at = w.offset(total, i, "double")
-                before = w.put(Load(at, WIDE, mask, self.all(0.0, WIDE)))
-                w.put(Store(before + self.wide(term), at, mask))
+                self._add_to(total, i, self.wide(term), masked)
 
-        self._pieces(self.full, 0, step, inputs)
-        self._rest(step, inputs, 0.0)
-
-    def _wide_of(self, place: Value, i: Value, masked: bool) -> Value:
-        """Elements of an array of doubles."""
-        at = self.w.offset(place, i, "double")
-        if not masked:
-            return self.w.load_at(at, WIDE)
-        return self.w.put(Load(at, WIDE, self.mask, self.all(0.0, WIDE)))
+        self._each(step, inputs)
 
     def added(
         self,
@@ -190,17 +193,13 @@ class Row:
         """Add what ``body(*elements)`` gives, of inputs and of arrays of doubles, all in double
         precision, to rows of doubles at `sums`.
         """
-        w = self.w
 
         def step(i: Value, values: list[Value], masked: bool) -> None:
-            mask = self.mask if masked else None
             given = [*map(self.wide, values), *(self._wide_of(d, i, masked) for d in doubles)]
             for term, total in zip(body(*given), sums, strict=True):
-                before = self._wide_of(total, i, masked)
-                w.put(Store(before + term, w.offset(total, i, "double"), mask))
+                self._add_to(total, i, term, masked)
 
-        self._pieces(self.full, 0, step, inputs)
-        self._rest(step, inputs, 0.0)
+        self._each(step, inputs)
 
     def mapped_wide(
         self,
@@ -217,8 +216,7 @@ class Row:
             given = [*map(self.wide, values), *(self._wide_of(d, i, masked) for d in doubles)]
             self._write(body(*given), into, i, masked)
 
-        self._pieces(self.full, 0, step, inputs)
-        self._rest(step, inputs, 0.0)
+        self._each(step, inputs)
 
     def largest(self, x: Value) -> Value:
         """Return the largest element, -inf of none; nan is passed over."""
@@ -228,8 +226,7 @@ class Row:
         def step(i: Value, values: list[Value], masked: bool) -> None:
             top.value = _larger(w, values[0], top.value)
 
-        self._pieces(self.full, 0, step, [x])
-        self._rest(step, [x], -math.inf)
+        self._each(step, [x], -math.inf)
         return _over_lanes(w, top.value, _larger)
 
     def sums(

@@ -21,7 +21,7 @@ from probtorch.compiler.lang.types import BYTES, vector
 from probtorch.compiler.native import host
 from probtorch.compiler.render.runtime import pool
 
-__all__ = ["is_suitable", "names", "signature", "write"]
+__all__ = ["is_suitable", "signature", "write"]
 
 _FLOATS = {"d": "double", "s": "float"}
 # Rows of tiles, largest first, by the number of vector registers: two accumulators for each row,
@@ -47,26 +47,21 @@ def is_suitable(m, n, k, p, turned_b):
     return pool.supported() or m * n * k < _SHARED
 
 
-def names():
-    """Return the names of the functions."""
-    return ("product",)
-
-
-def signature(name, p):
-    """Return a function for matrices of doubles ("d") or floats ("s")."""
+def signature(p):
+    """Return the function for matrices of doubles ("d") or floats ("s")."""
     # a b c; m n k; in a, from row to row and along it; leading size of b, whether b is turned.
     # c lies apart, without gaps.
-    return {f"pt_{name}_{p}": ("void", ["ptr"] * 3 + ["i64"] * 7)}
+    return {f"pt_product_{p}": ("void", ["ptr"] * 3 + ["i64"] * 7)}
 
 
-def write(text, name, p):
+def write(text, p):
     """Write the module of a function."""
     ty = _FLOATS[p]
     for rows, width in itertools.product(_rows(), _widths(ty)):
         _write_tile(text, rows, width, ty)
     _write_transpose(text, ty)
     _write_panel(text, ty)
-    _write_product(text, name, p)
+    _write_product(text, p)
 
 
 def _rows():
@@ -181,9 +176,9 @@ def _transposed(w, rows):
 # ------------------------------------------------------------------------------------- the product
 
 
-def _write_product(text, name, p):
+def _write_product(text, p):
     """All panels, one after the other or shared by threads."""
-    ((symbol, (result, types)),) = signature(name, p).items()
+    ((symbol, (result, types)),) = signature(p).items()
     w = text.function(symbol, result, types)
     _, _, _, m, n, k, *_ = w.arguments
     context = w.on_stack(len(w.arguments), "i64")

@@ -32,7 +32,9 @@ from probtorch.compiler.render.runtime.elements import (
     FLOATS,
     INLINED,
     exact,
+    helper,
     mode_kept,
+    ufunc_loop,
     write_elements,
 )
 from probtorch.compiler.render.runtime.passes import LANES, WIDE, Made, Row
@@ -64,14 +66,7 @@ def write(text: LibraryModule, name: str, p: str) -> None:
     for row, (layout, types) in ROWS[name].items():
         inner, given = f"row_{row}", types.partition("->")[0]
         count, dims = len(types.replace("->", "")), _core_dims(layout)
-        w = text.function(
-            inner,
-            "void",
-            ["ptr"] * count + ["i64"] * len(dims),
-            linkage="internal",
-            attributes="nounwind noinline",
-            flags="",
-        )
+        w = helper(text, inner, count, len(dims))
         places, sizes = w.arguments[:count], dict(zip(dims, w.arguments[count:], strict=True))
         values = [
             place if of not in ("", "1") else w.load(place, 0, "i64" if letter == "l" else ty)
@@ -90,23 +85,13 @@ def _write_step(text: LibraryModule, name: str, p: str) -> None:
     kind = f"<{LANES} x {ty}>"
     text.declare(f"declare {kind} @llvm.sqrt.v{LANES}f{8 * BYTES[ty]}({kind})")
     # Products and sums are rounded one by one, as NumPy's are: no flags.
-    inner = text.function(
-        "step",
-        "void",
-        ["ptr"] * (given + count) + ["i64"],
-        linkage="internal",
-        attributes="nounwind noinline",
-        flags="",
-    )
+    inner = helper(text, "step", given + count)
     *places, n = inner.arguments
     row = Row(inner, ty, n)
     numbers = [row.all(inner.load(place, 0, ty)) for place in places[count + 1 : given]]
     row.written(places[: count + 1], lambda *v: _STEPS[name](row, *v, *numbers), places[given:])
     inner.finish()
-    loop = text.function(f"pt_rows_{name}_{p}", "void", ["ptr"] * 4, attributes="nounwind")
-    bases, sizes, steps, _ = loop.arguments
-    at = [loop.load(bases, k, "ptr") for k in range(given + count)]
-    step = [loop.load(steps, k, "i64") for k in range(given + count)]
+    loop, at, step, sizes = ufunc_loop(text, f"pt_rows_{name}_{p}", given + count)
     n = loop.load(sizes, 0, "i64")
     close = step[0] == BYTES[ty]
     for k, by in enumerate(step[1:], 1):
@@ -116,8 +101,8 @@ def _write_step(text: LibraryModule, name: str, p: str) -> None:
     with mode_kept(loop):
         with together:
             loop.call("step", "void", *at, n)
-        with apart, loop.loop(0, n) as k:
-            one = [loop.offset(a, k * by, "i8") for a, by in zip(at, step, strict=True)]
+        with apart, loop.loop(0, n) as i:
+            one = [loop.offset(a, i * by, "i8") for a, by in zip(at, step, strict=True)]
             loop.call("step", "void", *one, one_each)
     loop.finish()
 
@@ -134,10 +119,7 @@ def _core_dims(layout: str) -> list[str]:
 
 def _write_loop(text: LibraryModule, name: str, inner: str, count: int, dims: int) -> None:
     """The inner loop of a ufunc: all rows, one after the other."""
-    w = text.function(name, "void", ["ptr"] * 4, attributes="nounwind")
-    places, sizes, steps, _ = w.arguments
-    at = [w.load(places, k, "ptr") for k in range(count)]
-    step = [w.load(steps, k, "i64") for k in range(count)]
+    w, at, step, sizes = ufunc_loop(text, name, count)
     size = [w.load(sizes, k + 1, "i64") for k in range(dims)]
     with mode_kept(w), w.loop(0, w.load(sizes, 0, "i64")) as k:
         rows = [w.offset(a, k * s, "i8") for a, s in zip(at, step, strict=True)]
