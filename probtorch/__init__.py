@@ -23,6 +23,7 @@ from probtorch import (
     special as special,
 )
 from probtorch.absent import INSTEAD
+from probtorch.config import VERSION
 from probtorch.core.rooms import late_beside
 from probtorch.core.device import (
     device as device,
@@ -810,8 +811,7 @@ from probtorch.typed_tensors import (
     ShortTensor as ShortTensor,
 )
 
-# As in pyproject.toml; a test compares them.
-__version__ = "0.1.0"
+__version__ = VERSION
 
 newaxis = None
 

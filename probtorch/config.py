@@ -12,6 +12,8 @@ from probtorch.errors import ArgumentError
 
 __all__ = ["Settings", "configure", "settings"]
 
+# As in pyproject.toml; a test compares them.
+VERSION = "0.1.0"
 _OFF = ("0", "false", "no", "off", "")
 
 

@@ -20,19 +20,18 @@ tensors are parametrized, and names and values of its attributes in turn), see `
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from types import FunctionType
 from typing import TypeAlias
 
 import numpy as np
 
 from probtorch.backends.registry import device_of
+from probtorch.config import VERSION
 from probtorch.core.dispatch import wrap
 from probtorch.core.leaf_types import LEAF_TYPES, leaf_type_of
 from probtorch.core.rng import GeneratorState
@@ -87,12 +86,6 @@ _LARGEST = 2**63
 # ------------------------------------------------------------------------------------ to a header
 
 
-@functools.cache
-def _library() -> str:
-    """The release in use, which is read from files: once, as checkpoints are written often."""
-    return version("probtorch")
-
-
 def encode(tree: Tree) -> tuple[Header, Iterator[memoryview | bytes]]:
     """Return the header of a container for `tree`, and an iterator over its blobs.
 
@@ -105,7 +98,7 @@ def encode(tree: Tree) -> tuple[Header, Iterator[memoryview | bytes]]:
     writer.write(tree)
     views, sizes, blobs = writer.arrays.layout()
     header = {
-        "library": _library(),
+        "library": VERSION,
         "nodes": writer.nodes,
         "views": views,
         "blobs": sizes,

@@ -247,3 +247,17 @@ def test_a_process_killed_while_it_writes_leaves_a_whole_file_and_no_other(way, 
         save(found, path)
         assert os.listdir(tmp_path) == ["x"]
     assert max(seen) > 0
+
+
+def test_sources_that_are_not_installed_save_too(path):
+    """As on a machine of which only a checkout is shared: there are no facts of a package."""
+    script = (
+        "import sys\n"
+        "from importlib import metadata\n"
+        "def none(name): raise metadata.PackageNotFoundError(name)\n"
+        "metadata.version = none\n"
+        "import probtorch\n"
+        "probtorch.save({'x': probtorch.ones(2)}, sys.argv[1])\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+    assert load(path)["x"].tolist() == [1.0, 1.0]

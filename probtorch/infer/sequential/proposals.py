@@ -11,7 +11,8 @@ References
 ----------
 T. A. Le, A. G. Baydin, F. Wood, "Inference compilation and universal probabilistic programming",
 AISTATS 2017. A. G. Baydin et al., "Etalumis: bringing probabilistic programming to scientific
-simulators at scale", SC 2019, for addresses.
+simulators at scale", SC 2019, for addresses. T. Hesterberg, "Weighted average importance
+sampling and defensive mixture distributions", Technometrics 37 (1995).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from probtorch.core.typed import TensorLike
 from probtorch.distributions.bernoulli import Bernoulli
 from probtorch.distributions.categorical import Categorical
 from probtorch.distributions.mixture import MixtureSameFamily
+from probtorch.distributions.mixtures import MixtureGeneral
 from probtorch.distributions.normal import Normal
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.registry import biject_to
@@ -50,6 +52,7 @@ from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.model_calls import check_model
 from probtorch.infer.sequential.importance import checked_count
 from probtorch.nn.module import Module
+from probtorch.ops.exponential_sums import softmax
 from probtorch.ops.exponentials import sigmoid, softplus
 from probtorch.ops.movement import reshape
 from probtorch.ops.pieces import cat
@@ -65,6 +68,9 @@ __all__ = ["AutoProposal"]
 FIRST_RUNS = 100
 # Scales of proposals are at least this share of what the prior has at an address.
 LEAST_SCALE = 1e-3
+# The share of each proposal that is the prior itself: what normals do not reach is found by it, and
+# no site adds more than log(1 / PRIOR_SHARE) to a weight beside its likelihood (Hesterberg 1995).
+PRIOR_SHARE = 0.05
 NUMBER = re.compile(r"\d+")
 
 # Of each coordinate its mean and standard deviation.
@@ -107,8 +113,9 @@ class AutoProposal:
     Notes
     -----
     Continuous sites are proposed from mixtures of normals, number by number; Bernoulli and
-    Categorical ones from their values' probabilities, which begin at those of the prior. Other
-    discrete sites are drawn from the prior. An address is the name of a site with its numbers taken
+    Categorical ones from their values' probabilities, which begin at those of the prior. A
+    twentieth of each proposal is the prior itself [hesterberg1995]_, for tails that normals lack.
+    Other discrete sites are drawn from the prior. An address is the name of a site with its numbers taken
     out, so names in loops should have them: ``f"x_{i}"``.
 
     Parameters come to be when an address is first met, as `param` statements. What is whitened by
@@ -116,7 +123,7 @@ class AutoProposal:
 
     References
     ----------
-    [le2017]_, [baydin2019]_.
+    [le2017]_, [baydin2019]_, [hesterberg1995]_.
 
     Examples
     --------
@@ -350,7 +357,10 @@ class _Proposing(Handler):
                 return prior
             logits = plain.logits.detach()
             shift = guide.layer(f"{address}.logits", self.state, logits.array.size, gain=0.01)
-            return type(plain)(logits=logits + reshape(shift, tuple(logits.array.shape)))
+            shifted = logits + reshape(shift, tuple(logits.array.shape))
+            learnt = sigmoid(shifted) if isinstance(plain, Bernoulli) else softmax(shifted, -1)
+            share = PRIOR_SHARE * plain.probs.detach()
+            return type(plain)(probs=(1.0 - PRIOR_SHARE) * learnt + share)
         transform = biject_to(support)
         shape = transform.inverse_shape(batch + tuple(prior.event_shape))
         size, count = math.prod(shape), guide.components
@@ -368,7 +378,9 @@ class _Proposing(Handler):
         normals = MixtureSameFamily(Categorical(logits=out[..., 2, :]), Normal(loc, scale))
         event = transform.domain.event_dim
         base = normals.to_event(event) if event else normals
-        return TransformedDistribution(base, transform, validate_args=False)
+        learnt = TransformedDistribution(base, transform, validate_args=False)
+        shares = Categorical(probs=wrap(np.array([1.0 - PRIOR_SHARE, PRIOR_SHARE])))
+        return MixtureGeneral(shares, [learnt, prior], support=support, validate_args=False)
 
 
 def _is_latent(site: Site) -> bool:

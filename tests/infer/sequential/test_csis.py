@@ -6,8 +6,10 @@ import pytest
 import probtorch
 from probtorch import distributions as dist
 from probtorch.effects import param, sample
+from probtorch.effects.handlers import substitute, trace
 from probtorch.errors import ArgumentError, InferenceError, ModelError
 from probtorch.infer import CSIS, AutoProposal
+from probtorch.infer.sequential.proposals import PRIOR_SHARE
 from probtorch.optim import Adam
 
 SIGMAS = 4.0
@@ -135,3 +137,31 @@ def test_a_network_of_the_users_reads_data_of_any_length():
         plain.run(observations={"y": probtorch.ones(5)})
     with pytest.raises(ArgumentError, match="the data, by site name"):
         AutoProposal(series)()
+
+
+def test_a_proposal_that_writes_itself_has_the_tails_of_the_prior():
+    """Where normals have none: left of all but e^-9 of an exponential, on the scale of its log."""
+    kinds = dist.Categorical(probs=[0.7, 0.2, 0.1])
+
+    def tailed(observations=None):
+        x = sample("x", dist.Exponential(1.0))
+        v = sample("v", dist.Dirichlet(probtorch.ones(3)))
+        on = sample("on", dist.Bernoulli(0.3))
+        kind = sample("kind", kinds)
+        y = (observations or {"y": probtorch.tensor(0.0)})["y"]
+        sample("y", dist.Normal(x + v[0] + on + kind, 1.0), obs=y)
+
+    guide = AutoProposal(tailed, hidden=4)
+    far = {
+        "x": probtorch.tensor(np.exp(-9.0)),
+        "v": probtorch.tensor([1e-9, 0.5, 0.5 - 1e-9]),
+        "on": probtorch.tensor(1.0),
+        "kind": probtorch.tensor(2),
+    }
+    with trace() as found, substitute(far):
+        guide(observations={"y": probtorch.tensor(0.0)})
+    found.compute_log_prob()
+    priors = [dist.Exponential(1.0), dist.Dirichlet(probtorch.ones(3)), dist.Bernoulli(0.3), kinds]
+    for (name, value), prior in zip(far.items(), priors):
+        ratio = prior.log_prob(value).item() - found[name].log_prob.item()
+        assert ratio < np.log(1.0 / PRIOR_SHARE) + 1e-6, name
