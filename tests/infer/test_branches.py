@@ -308,6 +308,24 @@ def test_other_latents_in_a_branch_are_refused():
         infer_discrete(model)(y)
 
 
+@pytest.mark.parametrize("to_event", [False, True])
+def test_another_shape_in_a_branch_is_refused_where_it_is_drawn(to_event):
+    def model():
+        z = probtorch.sample("z", dist.Bernoulli(0.3), infer=ONE_BY_ONE)
+        count = 3 if z else 2
+        if to_event:
+            x = probtorch.sample("x", dist.Normal(0.0, 1.0).expand([count]).to_event(1))
+        else:
+            with probtorch.plate("part", count):
+                x = probtorch.sample("x", dist.Normal(0.0, 1.0))
+        weights = probtorch.ones(count)
+        probtorch.sample("y", dist.Normal(x @ weights, 1.0), obs=probtorch.tensor(1.0))
+
+    other = r"'x' has another shape along another branch(.|\n)*\(2,\)(.|\n)*got: +shape \(3,\)"
+    with pytest.raises(InferenceError, match=other):
+        TraceEnum_ELBO().loss(model, AutoNormal(model))
+
+
 def test_scales_are_refused():
     def model():
         mu = probtorch.sample("mu", dist.Normal(0.0, 1.0))
@@ -340,7 +358,8 @@ def test_what_cannot_have_branches_says_so():
 
     with pytest.raises(InferenceError, match=r"is enumerated sequentially(.|\n)*TraceEnum_ELBO"):
         TraceTMC_ELBO().loss(shifted, guide, y)
-    with pytest.raises(InferenceError, match="leave vectorize_particles out"):
+    at_once = r"is enumerated sequentially(.|\n)*3 particles at once\n.*: +leave vectorize_particles"
+    with pytest.raises(InferenceError, match=at_once):
         TraceEnum_ELBO(3, vectorize_particles=True).loss(shifted, guide, y)
     with pytest.raises(InferenceError, match=r"infer_discrete\(model\)"):
         TraceEnum_ELBO().compute_marginals(shifted, guide, y)

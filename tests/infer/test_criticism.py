@@ -125,6 +125,25 @@ def test_fits_without_an_observation_give_the_closed_form():
     assert np.isneginf(after.pareto_k[bad]).all()
 
 
+def test_an_observation_that_no_draw_comes_near_is_told_of():
+    """24 standard deviations out: one draw in the tail is all of the mean."""
+    y = np.append(np.linspace(-1.0, 1.0, 9), 24.0)
+
+    def level(y):
+        mu = sample("mu", Normal(0.0, 30.0))
+        with plate("row", len(y)):
+            sample("y", Normal(mu, 1.0), obs=y)
+
+    draws = gaussian(Target.from_model(level, tensor(y)), 4000)
+    with pytest.warns(InferenceWarning):
+        before = loo(draws)
+    assert list(before.unreliable) == [9]
+    with pytest.warns(InferenceWarning, match=r"(?s)reloo: 1 of 1 .* at observations 9\n.*StudentT"):
+        reloo(draws, before, fit=exactly)
+    with pytest.warns(InferenceWarning, match=r"(?s)loo_kfold: 1 of 10 .* at observations 9\n"):
+        loo_kfold(draws, 10, fit=exactly)
+
+
 def test_parts_that_are_left_out_are_those_of_the_closed_form():
     draws = gaussian(Target.from_model(line, X, tensor(Z)), 1000)
     folds = np.array([0, 0, 1, 1, 1])

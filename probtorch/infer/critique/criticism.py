@@ -10,6 +10,7 @@ that masks the others (`_Without`), so nothing is asked of how it is written.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -22,9 +23,10 @@ from probtorch.core.signatures import explain_calls
 from probtorch.diagnostics.criteria import Elpd, Pointwise, pointwise_of, quiet_loo
 from probtorch.diagnostics.drawn import HasDraws
 from probtorch.diagnostics.draws import Draws
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site
-from probtorch.errors import ArgumentError, InferenceError, ShapeError
+from probtorch.errors import ArgumentError, InferenceError, ShapeError, user_frame
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.potential import ModelTarget
@@ -35,6 +37,9 @@ from probtorch.ops.comparisons import logical_and
 
 __all__ = ["loo_kfold", "reloo"]
 
+# A log density that draws say more roughly than this, in nats, is warned of: where it hangs on a
+# few draws in a tail it comes out too low, and its error with it.
+ROUGH = 0.25
 
 # From a model, without some of its data, to draws of its posterior.
 Fit = Callable[[Callable[[], object]], Draws]
@@ -77,6 +82,11 @@ def reloo(
     InferenceError
         If the draws do not know their model.
 
+    Warns
+    -----
+    InferenceWarning
+        If an observation is so far out that few of the draws without it say what it is worth.
+
     References
     ----------
     [vehtari2017]_
@@ -100,7 +110,9 @@ def reloo(
     found = quiet_loo(data) if elpd is None else elpd
     numbers = found.unreliable
     refits = _Refits(draws, target, data, fit, seed)
-    values = [x[0] for x in refits.without_each([np.array([i]) for i in numbers], executor)]
+    each = refits.without_each([np.array([i]) for i in numbers], executor)
+    values, errors = np.concatenate(each, axis=1) if each else np.empty((2, 0))
+    _warn_of_few("reloo", numbers, errors)
     return found.replaced(numbers, values, np.full(len(numbers), -np.inf))
 
 
@@ -150,6 +162,11 @@ def loo_kfold(
     InferenceError
         If the draws do not know their model.
 
+    Warns
+    -----
+    InferenceWarning
+        If an observation is so far out that few of the draws without it say what it is worth.
+
     References
     ----------
     [vehtari2017]_
@@ -186,11 +203,12 @@ def loo_kfold(
                 got=f"shape {parts.shape}", fix="number the parts 0, 1, 2, ...",
             )  # fmt: skip
         parts = parts.reshape(-1)
-    pointwise = np.empty(number)
+    pointwise, errors = np.empty(number), np.empty(number)
     left_out = [np.flatnonzero(parts == part) for part in np.unique(parts)]
     refits = _Refits(draws, target, data, fit, seed)
     for rows, values in zip(left_out, refits.without_each(left_out, executor)):
-        pointwise[rows] = values
+        pointwise[rows], errors[rows] = values
+    _warn_of_few("loo_kfold", np.arange(number), errors)
     return Elpd(
         "kfold",
         data.of_each(pointwise),
@@ -236,7 +254,7 @@ class _Refits:
     def without_each(
         self, left_out: Sequence[np.ndarray], executor: ExecutorLike | None
     ) -> list[np.ndarray]:
-        """Return the log predictive densities of each of these parts of the observations."""
+        """Return what `without` does of each of these parts of the observations."""
         if executor is not None:
             check_executor(executor, "loo_kfold")
         done = all_of(
@@ -254,7 +272,10 @@ class _Refits:
         return [done.results[i] for i in range(len(left_out))]
 
     def without(self, left_out: np.ndarray, stream: Generator) -> np.ndarray:
-        """Return the log predictive densities of the observations with these numbers."""
+        """Return the log predictive densities of the observations with these numbers, shape (2, n).
+
+        The second row has their Monte Carlo errors, of independent draws.
+        """
         kept = np.ones(self.data.values.shape[1], bool)
         kept[left_out] = False
         handler = _Without(self.data.var_name, kept.reshape(self.data.shape))
@@ -277,7 +298,10 @@ class _Refits:
         values = log_density.reshape(count, -1)[:, left_out]
         weights = found.sample_stats.get("log_weight")
         log_weights = -math.log(count) if weights is None else weights.reshape(count, 1)
-        return special.logsumexp(values + log_weights, axis=0)
+        logs = values + log_weights
+        found = special.logsumexp(logs, axis=0)
+        squares = np.exp(special.logsumexp(2.0 * (logs - found), axis=0))
+        return np.stack([found, np.sqrt(np.maximum(squares - 1.0 / count, 0.0))])
 
     def _nuts(self, model: Callable[[], object], stream: Generator) -> Draws:
         return MCMC(
@@ -288,6 +312,23 @@ class _Refits:
             seed=stream,
             progress_bar=False,
         ).run()
+
+
+def _warn_of_few(owner: str, numbers: np.ndarray, errors: np.ndarray) -> None:
+    """Warn of densities that hang on few draws."""
+    rough = np.flatnonzero(errors > ROUGH)
+    if rough.size:
+        shown = ", ".join(str(i) for i in numbers[rough][:5])
+        warnings.warn_explicit(
+            f"{owner}: {rough.size} of {numbers.size} log densities hang on few draws\n"
+            f"  expected: a Monte Carlo error of at most {ROUGH} nats\n"
+            f"  got:      {errors.max():.2f} or more, at observations {shown}"
+            f"{' ...' if rough.size > 5 else ''}\n"
+            "  fix:      such an observation is far from all that the others predict: look at it; "
+            "a likelihood with heavier tails (StudentT), or many more draws",
+            InferenceWarning,
+            *(user_frame() or ("<unknown>", 0)),
+        )
 
 
 def without(refits: _Refits, part: tuple[np.ndarray, Generator]) -> np.ndarray:

@@ -58,7 +58,12 @@ from probtorch.infer.objectives.enumerated_bound import (
     times,
     weights_of,
 )
-from probtorch.infer.objectives.enumerated_branches import FACTOR, as_one_factor, no_branches
+from probtorch.infer.objectives.enumerated_branches import (
+    FACTOR,
+    NoBranchesError,
+    as_one_factor,
+    no_branches,
+)
 from probtorch.infer.objectives.protocol import Estimate, Guide, Model
 from probtorch.infer.objectives.runs import (
     FEW,
@@ -218,7 +223,8 @@ class TraceEnum_ELBO(ELBO):
                 # Plates may have met variables at their dims before a site could tell.
                 deeper = self._depth(model, guide, args, kwargs)
                 if deeper <= known[2]:
-                    if not size or self.settled(model, guide):
+                    told = isinstance(error, NoBranchesError)
+                    if told or not size or self.settled(model, guide):
                         raise
                     # Bears one particle (or says why not), so it does not bear several.
                     self._enumerated(known[2], 0, path, [], model, guide, args, kwargs)

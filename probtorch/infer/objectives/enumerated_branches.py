@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.enumeration import DeeperPlates, Enumeration, enumerate_sites
 from probtorch.effects.handlers import trace
@@ -27,9 +28,13 @@ if TYPE_CHECKING:
     from probtorch.effects.site import Site
     from probtorch.effects.trace import Trace
 
-__all__ = ["as_one_factor", "no_branches"]
+__all__ = ["NoBranchesError", "as_one_factor", "no_branches"]
 
 FACTOR = "_branches"
+
+
+class NoBranchesError(InferenceError):
+    """A model has branches where they cannot be summed."""
 
 
 def as_one_factor(
@@ -64,7 +69,7 @@ def as_one_factor(
     values = {n: site.value for n, site in first.nodes.items() if _is_drawn(site)}
 
     def along(choices: Choices) -> Trace:
-        found, own = _summed_run(run, enumeration, choose, GiveValues(values, first), choices)
+        found, own = _summed_run(run, enumeration, choose, _GiveAlong(values, first), choices)
         totals.append(marginal_density(found, own))
         traces.append(found)
         if check:
@@ -109,6 +114,37 @@ def _summed_run(
         first_dim -= 1
 
 
+class _GiveAlong(GiveValues):
+    """Give values of the first branch along another, where they have to fit."""
+
+    def after_sample(self, site: Site) -> None:
+        """Refuse a site that has another shape here, before anything is computed with its value."""
+        first = self.trace.nodes.get(site.name)
+        if first is None or site.name not in self.values or not _is_drawn(site):
+            return
+        here, there = _shape_of(site), _shape_of(first)
+        if here != there:
+            raise NoBranchesError(
+                f"site {site.name!r} has another shape along another branch of the model",
+                expected=f"shape {there}, as along the first, for all values of the sites that are "
+                "enumerated sequentially",
+                got=f"shape {here}",
+                fix=f"draw {site.name!r} before the branch, as large as the largest, and use a "
+                "part of it; programs whose sites change are for ParticleGibbs(model) and "
+                "Importance(model)",
+                at=site.location,
+            )
+
+
+def _shape_of(site: Site) -> tuple[int, ...]:
+    """The shape that a value of a site has by its distribution and all rows of its plates."""
+    batch = list(broadcast_shapes(tuple(site.fn.batch_shape), site.plate_shape, op="sample"))
+    for plate in site.plates:
+        if plate.dim is not None:
+            batch[plate.dim] = plate.full_size
+    return (*batch, *site.fn.event_shape)
+
+
 def _is_drawn(site: Site) -> bool:
     """Whether a site is latent and has one value, of the guide or of the prior."""
     return is_latent(site) and "variable" not in site.notes and "choice" not in site.notes
@@ -133,9 +169,9 @@ def _check_latents(found: Trace, drawn: set[str]) -> None:
     )
 
 
-def no_branches(site: Site, what: str, fix: str) -> InferenceError:
+def no_branches(site: Site, what: str, fix: str) -> NoBranchesError:
     """Return the error for a model with branches where they cannot be summed."""
-    return InferenceError(
+    return NoBranchesError(
         f"site {site.name!r} of the model is enumerated sequentially",
         expected="runs of the model one by one, at what the guide draws",
         got=what,

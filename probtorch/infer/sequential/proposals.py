@@ -378,9 +378,9 @@ class _Proposing(Handler):
         normals = MixtureSameFamily(Categorical(logits=out[..., 2, :]), Normal(loc, scale))
         event = transform.domain.event_dim
         base = normals.to_event(event) if event else normals
-        learnt = TransformedDistribution(base, transform, validate_args=False)
+        proposed = TransformedDistribution(base, transform, validate_args=False)
         shares = Categorical(probs=wrap(np.array([1.0 - PRIOR_SHARE, PRIOR_SHARE])))
-        return MixtureGeneral(shares, [learnt, prior], support=support, validate_args=False)
+        return MixtureGeneral(shares, [proposed, prior], support=support, validate_args=False)
 
 
 def _is_latent(site: Site) -> bool:
