@@ -147,6 +147,7 @@ def diagnose(
         sampler_checks.excess_variance(draws),
         sampler_checks.replicas(draws),
         sampler_checks.unsolved(draws),
+        sampler_checks.outside_support(draws),
         sampler_checks.energy(draws, entries, bfmi_min, every),
         chain_checks.few_chains(draws, min_chains),
     ]

@@ -41,8 +41,8 @@ class Finding:
     Parameters
     ----------
     kind : str
-        ``non_finite stuck divergence excess_variance replicas unsolved short_run rhat ess treedepth
-        energy few_chains``.
+        ``non_finite stuck divergence excess_variance replicas unsolved outside_support
+        short_run rhat ess treedepth energy few_chains``.
     subject, expected, got, fix : str
         The message: what it is about, what would be right, what was found, what to do.
     parameters : tuple of str

@@ -37,6 +37,7 @@ __all__ = [
     "diverging",
     "energy",
     "excess_variance",
+    "outside_support",
     "replicas",
     "treedepth",
     "unsolved",
@@ -163,6 +164,24 @@ def unsolved(draws: Draws) -> Finding | None:
         got=f"{int(told.sum())} of {told.size} draws ({percent(share)}){counts(told)}",
         fix="a smaller step_size (a higher target_accept_prob), a smaller alpha, or more "
         "max_iterations",
+        category=InferenceWarning,
+    )
+
+
+def outside_support(draws: Draws) -> Finding | None:
+    """Of full conditionals by the user: draws without a density, for which the old ones stayed."""
+    told = draws.sample_stats.get("outside_support")
+    if told is None or not np.any(told):
+        return None
+    told = np.asarray(told, bool)
+    count = int(told.sum())
+    return Finding(
+        kind="outside_support",
+        subject="the function of a FullConditional draws values without a density",
+        expected="draws of the block's distribution given all other sites, inside its support",
+        got=f"none in {count} of {told.size} draws ({percent(count / told.size)}){counts(told)}, "
+        "where the old values stayed: the draws are not those of the posterior",
+        fix="compare the function with the model: it is another distribution, or other parameters",
         category=InferenceWarning,
     )
 

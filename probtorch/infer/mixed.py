@@ -32,6 +32,8 @@ from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.potential import DensityTarget, ModelTarget, Target
 from probtorch.infer.slots import Discovery, Evaluation, Placing, Slot
 from probtorch.infer.starts.initialization import Strategy, init_to_sample, uniform_point
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import logical_and
 from probtorch.ops.indexing import index_put
 from probtorch.ops.pieces import cat
 
@@ -143,21 +145,26 @@ class MixedTarget(ModelTarget):
         self.run(evaluation, *self._discrete())
         return evaluation.values
 
-    def position_of(self, values: Mapping[str, TensorBase]) -> TensorBase:
+    def position_of(
+        self, values: Mapping[str, TensorBase], instead: Mapping[str, TensorBase]
+    ) -> tuple[TensorBase, TensorBase]:
         """Return the position of values of all latent sites, in tensor ops.
 
         Parameters
         ----------
-        values : dict of str to Tensor
-            In their supports, of the shapes of the sites.
+        values, instead : dict of str to Tensor
+            Of the shapes of the sites; and what the model sees where one is outside its support.
 
         Returns
         -------
-        Tensor, shape (dim,)
+        position : Tensor, shape (dim,)
+        inside : Tensor of bool, shape ()
+            Whether all values are inside their supports.
         """
-        placing = Placing(values, self.slots)
+        placing = _PlacingInside(values, instead, self.slots)
         self.run(placing, *self._discrete())
-        return cat([cast(placing.parts[name], float64) for name in self.slots])
+        parts = [cast(placing.parts[name], float64) for name in self.slots]
+        return cat(parts), placing.inside
 
     def constrain(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the values of latent and deterministic sites at `q`, discrete ones as int64."""
@@ -166,6 +173,30 @@ class MixedTarget(ModelTarget):
             if isinstance(slot.levels, Levels) and slot.levels.dtype.kind in "biuf":
                 found[name] = cast(found[name], int64)
         return found
+
+
+class _PlacingInside(Placing):
+    """Give values of the supports of sites, others where one is outside."""
+
+    def __init__(
+        self,
+        values: Mapping[str, TensorBase],
+        instead: Mapping[str, TensorBase],
+        slots: Mapping[str, Slot],
+    ) -> None:
+        super().__init__(dict(values), slots)
+        self.instead, self.inside = instead, wrap(np.array(True))
+
+    def on_sample(self, site: Site) -> None:
+        """Give the value."""
+        name, slot = site.name, self.slots.get(site.name)
+        new = self.values.get(name) is not self.instead.get(name)
+        if slot is not None and new and not isinstance(slot.levels, Structure):
+            inside = site.fn.support.check(self.values[name]).all()
+            kept = where(inside, self.values[name], self.instead[name])
+            self.values = {**self.values, name: kept}
+            self.inside = logical_and(self.inside, inside)
+        super().on_sample(site)
 
 
 class _MixedDiscovery(Discovery):

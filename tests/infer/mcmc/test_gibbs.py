@@ -11,7 +11,7 @@ import probtorch.distributions as dist
 from probtorch import sample
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import leaves, replace
-from probtorch.diagnostics import ess_mean
+from probtorch.diagnostics import InferenceWarning, diagnose, ess_mean
 from probtorch.errors import ArgumentError, InferenceError, ModelError, ShapeError
 from probtorch.infer import (
     HMC,
@@ -336,6 +336,23 @@ def test_what_a_function_returns_has_to_fit():
     flat = Target.from_density(lambda x: -0.5 * (x["a"] ** 2), example={"a": 0.0})
     with pytest.raises(InferenceError, match="a model with sample statements"):
         run(Gibbs(flat, {"a": FullConditional(draw_by_hand)}), num_samples=10, warmup_steps=10)
+
+
+def test_draws_of_a_function_outside_the_support_are_told_as_what_they_are():
+    """Of a positive site every other draw is negative: no trajectory diverges."""
+    y = probtorch.tensor(DATA)
+
+    def wrong(rng_key, gibbs_sites, hmc_sites):
+        return {"precision": dist.Normal(0.0, 1.0).sample(generator=rng_key)}
+
+    kernel = HMCGibbs(NUTS(measured), wrong, ["precision"])
+    with pytest.warns(InferenceWarning, match=r"(?s)FullConditional draws values without a density"):
+        draws, _ = run(kernel, y, num_samples=200)
+    outside = draws.sample_stats["outside_support"]
+    # Of 400 draws: five standard deviations.
+    assert abs(outside.mean() - 0.5) < 0.125
+    told = [finding.kind for finding in diagnose(draws)]
+    assert "outside_support" in told and "divergence" not in told
 
 
 @pytest.mark.parametrize(

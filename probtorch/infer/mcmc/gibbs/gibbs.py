@@ -83,6 +83,8 @@ class GibbsInfo:
         Mean over the blocks whose step size is tuned; nan if there is none.
     n_steps : Tensor, int64
         How often the density was evaluated.
+    outside : Tensor, bool
+        Whether the function of a `FullConditional` drew values that have no density.
     """
 
     accept_prob: TensorBase = statistic("acceptance_rate")
@@ -91,6 +93,7 @@ class GibbsInfo:
     lp: TensorBase = statistic("lp")
     step_size: TensorBase = statistic("step_size")
     n_steps: TensorBase = statistic("n_steps", dtype=np.int64, combine=np.add)
+    outside: TensorBase = statistic("outside_support", dtype=bool, combine=np.logical_or)
 
 
 class Gibbs(Kernel[HMCState]):
@@ -354,7 +357,7 @@ class Gibbs(Kernel[HMCState]):
         """Return ``(state, info)`` after an update of each block in turn."""
         position, logdensity, counter = state.position, state.logdensity, state.counter
         taken, never = wrap(np.array(0)), wrap(np.array(False))
-        accepted, follows, diverging = [], {}, never
+        accepted, follows, diverging, outside = [], {}, never, never
         for part in self.parts:
             if part.update:
                 zero = wrap(np.zeros(()))
@@ -381,12 +384,12 @@ class Gibbs(Kernel[HMCState]):
                 taken = taken + walk.taken
                 continue
             if part.given is not None:
-                proposed, counter = part.given(key, position, counter)
+                proposed, counter, inside = part.given(key, position, counter)
                 found, _ = self.density(proposed)
                 position, logdensity, impossible = kept_if_impossible(
                     found, logdensity, proposed, position
                 )
-                taken, diverging = taken + 1, diverging | impossible
+                taken, outside = taken + 1, outside | impossible | ~inside
                 continue
             kernel, here = self._kernel_of(part, position), _whole(part)
             own, info = kernel.step(key, kernel.init(position[here], counter))
@@ -407,8 +410,9 @@ class Gibbs(Kernel[HMCState]):
         for number, value in follows.items():
             accept = index_put(accept, (number, 0), value)
         sizes = [self.step_size[number, 0] for number in follows]
+        size = _mean(sizes, np.nan)
         return new, GibbsInfo(
-            _mean(accepted, 1.0), accept, diverging, logdensity, _mean(sizes, np.nan), taken + 1
+            _mean(accepted, 1.0), accept, diverging, logdensity, size, taken + 1, outside
         )
 
     def _kernel_of(self, part: Part, position: TensorBase) -> Kernel:

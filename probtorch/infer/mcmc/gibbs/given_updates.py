@@ -88,8 +88,10 @@ class GivenUpdate:
 
     def __call__(
         self, key: Key, position: TensorBase, counter: TensorBase
-    ) -> tuple[TensorBase, TensorBase]:
-        """Return the new position and the first counter that was not used.
+    ) -> tuple[TensorBase, TensorBase, TensorBase]:
+        """Return the new position, the first counter that was not used, and whether it is inside.
+
+        Values outside of their supports leave the position as it is.
 
         Raises
         ------
@@ -118,7 +120,8 @@ class GivenUpdate:
                 fix="return the sites of the block, all of them and no others",
             )
         new = {name: self._fitting(name, found[name], now[name]) for name in self.names}
-        return self.target.position_of(now | new), counter + draws.used
+        there, inside = self.target.position_of(now | new, now)
+        return where(inside, there, position), counter + draws.used, inside
 
     def _fitting(self, name: str, value: TensorLike, before: TensorBase) -> TensorBase:
         new, shape = as_tensor(value, name), before.array.shape

@@ -286,7 +286,8 @@ class MixedHMC(Gibbs):
         accept = self.step_size * 0.0 + 1.0
         if moving.tuned >= 0:
             accept = index_put(accept, (moving.tuned, 0), accept_symmetric)
-        info = GibbsInfo(accept_prob, accept, diverging, new.logdensity, step_size, taken)
+        never = wrap(np.array(False))
+        info = GibbsInfo(accept_prob, accept, diverging, new.logdensity, step_size, taken, never)
         return new, info
 
     def _offer(
