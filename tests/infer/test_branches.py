@@ -358,7 +358,9 @@ def test_what_cannot_have_branches_says_so():
 
     with pytest.raises(InferenceError, match=r"is enumerated sequentially(.|\n)*TraceEnum_ELBO"):
         TraceTMC_ELBO().loss(shifted, guide, y)
-    at_once = r"is enumerated sequentially(.|\n)*3 particles at once\n.*: +leave vectorize_particles"
+    at_once = (
+        r"is enumerated sequentially(.|\n)*3 particles at once\n.*: +leave vectorize_particles"
+    )
     with pytest.raises(InferenceError, match=at_once):
         TraceEnum_ELBO(3, vectorize_particles=True).loss(shifted, guide, y)
     with pytest.raises(InferenceError, match=r"infer_discrete\(model\)"):

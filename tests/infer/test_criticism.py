@@ -138,7 +138,9 @@ def test_an_observation_that_no_draw_comes_near_is_told_of():
     with pytest.warns(InferenceWarning):
         before = loo(draws)
     assert list(before.unreliable) == [9]
-    with pytest.warns(InferenceWarning, match=r"(?s)reloo: 1 of 1 .* at observations 9\n.*StudentT"):
+    with pytest.warns(
+        InferenceWarning, match=r"(?s)reloo: 1 of 1 .* at observations 9\n.*StudentT"
+    ):
         reloo(draws, before, fit=exactly)
     with pytest.warns(InferenceWarning, match=r"(?s)loo_kfold: 1 of 10 .* at observations 9\n"):
         loo_kfold(draws, 10, fit=exactly)

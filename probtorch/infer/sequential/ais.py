@@ -36,7 +36,7 @@ from probtorch.infer.sequential.course import MOST_STAGES, check_ratios, next_te
 from probtorch.infer.sequential.importance import checked_count
 from probtorch.infer.sequential.moved_particles import MovedParticles, ParticleRun
 from probtorch.infer.sequential.moves import PartialMove
-from probtorch.infer.sequential.saved_particles import check_densities
+from probtorch.infer.sequential.saved_particles import put_back, taken_down
 from probtorch.infer.sequential.smc import ladder
 from probtorch.infer.sequential.tempering import TemperedPath
 from probtorch.infer.sequential.weighted_draws import WeightedDraws, weighted
@@ -46,8 +46,6 @@ __all__ = ["AIS"]
 
 # Particles of the pilot, and transitions that each takes at a temperature, at least.
 PILOT, PILOT_STEPS = 200, 3
-# Particles by which a model is known again.
-KNOWN = 8
 # What a snapshot has of a way under the names of its attributes: numbers, lists and arrays.
 FIELDS = (
     "positions", "ratios", "log_weights", "pilot", "pilot_ratios", "temperatures", "aim", "ahead",
@@ -327,12 +325,9 @@ class _Way:
 
     def snapshot(self) -> Tree:
         """Return all that the rest of the way depends on, as plain values."""
-        mutation, known = self.run.mutation, self.positions[:KNOWN]
         return {
-            **{name: getattr(self, name) for name in FIELDS},
+            **taken_down(self, FIELDS, self.run.mutation),
             "resampling": tuple(self._resampling.get_state()),
-            "mutation": mutation.snapshot(known[0]),
-            "known": (mutation.half_way(known), mutation.ratios(known, count=False)),
             "pieces": None if self._pieces is None else self._pieces.snapshot(),
         }
 
@@ -344,14 +339,8 @@ class _Way:
         ArgumentError
             If it is of another model or of other data.
         """
-        for name in FIELDS:
-            value = saved[name]
-            setattr(self, name, np.array(value) if isinstance(value, np.ndarray) else value)
-        mutation, known = self.run.mutation, self.positions[:KNOWN]
-        now = mutation.half_way(known), mutation.ratios(known, count=False)
-        check_densities("AIS", np.concatenate(saved["known"]), np.concatenate(now))
+        put_back("AIS", self, FIELDS, self.run.mutation, saved)
         self._resampling.set_state(saved["resampling"])
-        mutation.restore(saved["mutation"])
         if saved["pieces"] is not None:
             self._pieces = PartialMove.restored(saved["pieces"])
 

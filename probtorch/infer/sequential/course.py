@@ -25,7 +25,7 @@ from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.sequential.moved_particles import ParticleRun
 from probtorch.infer.sequential.moves import Moved, PartialMove
-from probtorch.infer.sequential.saved_particles import check_densities
+from probtorch.infer.sequential.saved_particles import put_back, taken_down
 from probtorch.infer.sequential.weights import (
     ancestors,
     effective_size,
@@ -48,8 +48,6 @@ FORGOTTEN, MOST_STEPS = 0.05, 512
 STANDING, FEW_FAMILIES = 0.25, 10
 # Halvings in the search for a temperature; stages before a path counts as endless.
 HALVINGS, MOST_STAGES = 60, 1000
-# Particles by which a model is known again.
-KNOWN = 8
 # What a snapshot has of a course under the names of its attributes: numbers, lists and arrays.
 FIELDS = (
     "positions", "ratios", "logdensity", "temperature", "log_evidence", "temperatures", "steps",
@@ -249,12 +247,10 @@ class Course:
 
     def snapshot(self) -> Tree:
         """Return all that the rest of the way depends on, as plain values."""
-        moving, known = self._moving, self.positions[:KNOWN]
+        moving = self._moving
         return {
-            **{name: getattr(self, name) for name in FIELDS},
+            **taken_down(self, FIELDS, self.mutation),
             "generator": tuple(self.generator.get_state()),
-            "mutation": self.mutation.snapshot(self.positions[0]),
-            "known": (self.mutation.half_way(known), self.mutation.ratios(known, count=False)),
             "moving": None
             if moving is None
             else {
@@ -275,14 +271,8 @@ class Course:
         ArgumentError
             If it is of another model or of other data.
         """
-        for name in FIELDS:
-            value = saved[name]
-            setattr(self, name, np.array(value) if isinstance(value, np.ndarray) else value)
-        known = self.positions[:KNOWN]
-        now = self.mutation.half_way(known), self.mutation.ratios(known, count=False)
-        check_densities("SMC", np.concatenate(saved["known"]), np.concatenate(now))
+        put_back("SMC", self, FIELDS, self.mutation, saved)
         self.generator.set_state(saved["generator"])
-        self.mutation.restore(saved["mutation"])
         moving = saved["moving"]
         if moving is not None:
             pieces = moving["pieces"]

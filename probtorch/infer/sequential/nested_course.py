@@ -30,7 +30,7 @@ from probtorch.core.typed import Tree
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.sequential.moved_particles import ParticleRun
-from probtorch.infer.sequential.saved_particles import check_densities
+from probtorch.infer.sequential.saved_particles import put_back, taken_down
 from probtorch.infer.sequential.shrinkage import log_sum, log_widths, mean_log_volumes
 from probtorch.infer.sequential.weights import uniforms
 
@@ -44,8 +44,6 @@ __all__ = ["NestedCourse", "NestedSamplingWarning"]
 FALSE_ALARM, MOST_TRIES = 1e-4, 1000
 # A squared correlation of likelihoods before and after moves above which points have not got away.
 STANDING = 0.25
-# Points by which a model is known again.
-KNOWN = 8
 # What a snapshot has under the names of attributes: arrays and numbers.
 FIELDS = (
     "positions", "log_likelihood", "log_prior", "dead_positions", "dead_likelihood", "dead_prior",
@@ -238,12 +236,9 @@ class NestedCourse:
 
     def snapshot(self) -> Tree:
         """Return all that the rest of the way depends on, as plain values."""
-        known = self.positions[:KNOWN]
         return {
-            **{name: np.copy(getattr(self, name)) for name in FIELDS},
+            **taken_down(self, FIELDS, self.mutation),
             "generator": tuple(self.generator.get_state()),
-            "mutation": self.mutation.snapshot(self.positions[0]),
-            "known": (self.mutation.half_way(known), self.mutation.ratios(known, count=False)),
         }
 
     def restore(self, saved: Tree) -> None:
@@ -254,14 +249,8 @@ class NestedCourse:
         ArgumentError
             If it is of another model or of other data.
         """
-        for name in FIELDS:
-            value = np.array(saved[name])
-            setattr(self, name, value if value.ndim else value.item())
-        known = self.positions[:KNOWN]
-        now = self.mutation.half_way(known), self.mutation.ratios(known, count=False)
-        check_densities("NestedSampler", np.concatenate(saved["known"]), np.concatenate(now))
+        put_back("NestedSampler", self, FIELDS, self.mutation, saved)
         self.generator.set_state(saved["generator"])
-        self.mutation.restore(saved["mutation"])
 
     # -------------------------------------------------------------------------------- what is told
 

@@ -115,8 +115,8 @@ class AutoProposal:
     Continuous sites are proposed from mixtures of normals, number by number; Bernoulli and
     Categorical ones from their values' probabilities, which begin at those of the prior. A
     twentieth of each proposal is the prior itself [hesterberg1995]_, for tails that normals lack.
-    Other discrete sites are drawn from the prior. An address is the name of a site with its numbers taken
-    out, so names in loops should have them: ``f"x_{i}"``.
+    Other discrete sites are drawn from the prior. An address is the name of a site with its numbers
+    taken out, so names in loops should have them: ``f"x_{i}"``.
 
     Parameters come to be when an address is first met, as `param` statements. What is whitened by
     100 runs of the model does not depend on a seed, so parameters fit a guide made anew.

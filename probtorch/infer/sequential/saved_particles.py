@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -21,7 +22,13 @@ from probtorch.infer.checkpoint import Checkpoint, RunClaim, settings_that_diffe
 from probtorch.infer.run_identity import digests
 from probtorch.infer.vi.step_progress import BAR, StepProgress
 
-__all__ = ["EVERY", "ParticleProgress", "SavedParticles", "check_densities", "seed_text"]
+if TYPE_CHECKING:
+    from probtorch.infer.sequential.mutation import Mutation
+
+__all__ = [
+    *("EVERY", "ParticleProgress", "SavedParticles", "check_densities", "put_back", "seed_text"),
+    "taken_down",
+]
 
 # Seconds between two checkpoints, unless told.
 EVERY = 5.0
@@ -32,6 +39,12 @@ LAYOUTS = {
 }  # fmt: skip
 # Log densities of one point that differ by more than rounding are of another model or other data.
 TOLERANCE = 1e-6
+# Particles by which a model is known again.
+KNOWN = 8
+
+
+class _Way(Protocol):
+    positions: np.ndarray
 
 
 class SavedParticles:
@@ -163,6 +176,45 @@ def check_densities(owner: str, was: np.ndarray, now: np.ndarray) -> None:
         got=f"{now[worst]:.10g}",
         fix="give the model and the data it was begun with, or choose another folder",
     )
+
+
+def taken_down(way: _Way, names: Sequence[str], mutation: Mutation) -> dict[str, Tree]:
+    """Return attributes of particles on their way, what moves them, and densities at some of them.
+
+    Parameters
+    ----------
+    way
+        With `positions`, shape (particles, dim).
+    names : sequence of str
+        Attributes that are numbers, lists or arrays, or None.
+    mutation : Mutation
+    """
+    known = way.positions[:KNOWN]
+    each = {name: getattr(way, name) for name in names}
+    return {
+        **{name: x.copy() if isinstance(x, np.ndarray) else x for name, x in each.items()},
+        "mutation": mutation.snapshot(way.positions[0]),
+        "known": (mutation.half_way(known), mutation.ratios(known, count=False)),
+    }
+
+
+def put_back(owner: str, way: _Way, names: Sequence[str], mutation: Mutation, saved: Tree) -> None:
+    """Give particles and what moves them all that `taken_down` returned in another process.
+
+    Raises
+    ------
+    ArgumentError
+        If it is of another model or of other data.
+    """
+    for name in names:
+        value = saved[name]
+        if isinstance(value, np.ndarray):
+            value = np.array(value) if value.ndim else value.item()
+        setattr(way, name, value)
+    known = way.positions[:KNOWN]
+    now = mutation.half_way(known), mutation.ratios(known, count=False)
+    check_densities(owner, np.concatenate(saved["known"]), np.concatenate(now))
+    mutation.restore(saved["mutation"])
 
 
 def seed_text(generator: Generator | None) -> str:

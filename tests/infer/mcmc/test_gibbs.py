@@ -346,7 +346,9 @@ def test_draws_of_a_function_outside_the_support_are_told_as_what_they_are():
         return {"precision": dist.Normal(0.0, 1.0).sample(generator=rng_key)}
 
     kernel = HMCGibbs(NUTS(measured), wrong, ["precision"])
-    with pytest.warns(InferenceWarning, match=r"(?s)FullConditional draws values without a density"):
+    with pytest.warns(
+        InferenceWarning, match=r"(?s)FullConditional draws values without a density"
+    ):
         draws, _ = run(kernel, y, num_samples=200)
     outside = draws.sample_stats["outside_support"]
     # Of 400 draws: five standard deviations.
