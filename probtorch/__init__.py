@@ -23,7 +23,7 @@ from probtorch import (
     special as special,
 )
 from probtorch.absent import INSTEAD
-from probtorch.config import VERSION
+from probtorch.config import VERSION as __version__
 from probtorch.core.rooms import late_beside
 from probtorch.core.device import (
     device as device,
@@ -811,7 +811,6 @@ from probtorch.typed_tensors import (
     ShortTensor as ShortTensor,
 )
 
-__version__ = VERSION
 
 newaxis = None
 

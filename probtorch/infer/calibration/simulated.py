@@ -360,7 +360,7 @@ class SimulatedMixedTarget(SimulatedTarget, MixedTarget):
     """The same with discrete sites as coordinates, as `Gibbs` moves them; they have ranks, too."""
 
     def _position_of(self, values: dict[str, Tensor]) -> Tensor:
-        return self.position_of(values)
+        return self.position_of(values, values)[0]
 
 
 class _Inverting(Handler):
