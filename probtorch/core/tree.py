@@ -64,8 +64,13 @@ def static(
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def record(cls: type[T], *, kw_only: bool = False) -> type[T]:
     """Make `cls` a frozen dataclass and a tree node with its non-static fields as children."""
+    own_init = "__init__" in vars(cls)
     made: Any = dataclasses.dataclass(frozen=True, eq=False, kw_only=kw_only)(cls)
     fields = [f for f in dataclasses.fields(made) if not f.metadata.get("outside")]
+    whole = len(fields) == len(dataclasses.fields(made))
+    ways = ("__post_init__", "__tree_build__")
+    if whole and not own_init and not any(hasattr(made, way) for way in ways):
+        _plain_records.add(made)
     made.__tree_fields__ = tuple(f.name for f in fields if not f.metadata.get("static"))
     made.__static_fields__ = tuple(f.name for f in fields if f.metadata.get("static"))
     _leaf_types.discard(made)
@@ -79,8 +84,11 @@ def flatten(tree: Tree) -> tuple[list[Any], Structure]:
 
 
 _LEAF = ("leaf",)
+_NOTHING: dict[str, object] = {}
 # Types that were met as leaves: trees of them are flattened at every call of compiled code.
 _leaf_types = set()
+# Records whose constructor does nothing but keep its arguments.
+_plain_records = set()
 
 
 def is_leaf_type(kind: type) -> bool:
@@ -117,14 +125,15 @@ def _flatten(tree: Any, out: list[Any]) -> Structure:
         return _LEAF
     if hasattr(kind, "__tree_fields__"):
         names = tree.__tree_fields__
+        own = getattr(tree, "__dict__", None) or _NOTHING
         fixed = tuple([getattr(tree, n) for n in kind.__static_fields__])
-        below = tuple([_flatten(stored(tree, n), out) for n in names])
-        exact = tuple([token(v) for v in fixed if v is not None and is_value(v)])
-        more = _set_besides(tree, kind, names)
+        below = tuple([_flatten(own[n] if n in own else getattr(tree, n), out) for n in names])
+        exact = tuple([token(v) for v in fixed if v is not None and is_value(v)]) if fixed else ()
+        more = () if len(own) == len(names) else _set_besides(tree, kind, names)
         if not more:
             return (kind, names, below, fixed, exact)
-        own = tuple([_flatten(getattr(tree, n), out) for n in more])
-        return (kind, names, below, fixed, exact, more, own)
+        besides = tuple([_flatten(getattr(tree, n), out) for n in more])
+        return (kind, names, below, fixed, exact, more, besides)
     _leaf_types.add(kind)
     out.append(tree)
     return _LEAF
@@ -191,10 +200,15 @@ def _unflatten(structure: Any, items: Iterator[object]) -> Any:
     if len(structure) == 2:
         # Past a `__new__` of the user's, whose arguments may be others.
         return kind._make(_unflatten(s, items) for s in structure[1])
-    values = dict(zip(structure[1], (_unflatten(s, items) for s in structure[2]), strict=True))
-    values.update(zip(kind.__static_fields__, structure[3], strict=True))
-    build = getattr(kind, "__tree_build__", None)
-    made = kind(**values) if build is None else build(values)
+    values = dict(zip(structure[1], [_unflatten(s, items) for s in structure[2]], strict=True))
+    if structure[3]:
+        values.update(zip(kind.__static_fields__, structure[3], strict=True))
+    if kind in _plain_records:
+        made = object.__new__(kind)
+        made.__dict__.update(values)
+    else:
+        build = getattr(kind, "__tree_build__", None)
+        made = kind(**values) if build is None else build(values)
     for name, s in zip(*structure[5:], strict=True) if len(structure) > 5 else ():
         setattr(made, name, _unflatten(s, items))
     return made

@@ -249,10 +249,10 @@ class Company:
             failed |= ~np.isnan(first) & ~(
                 (first > SMALLEST_STEP_SIZE) & (first < LARGEST_STEP_SIZE)
             )
-        looked_at = {*(failed.nonzero()[0].tolist() if failed.any() else ()), *trace.errors}
+        looked_at = {*trace.errors, *(failed.nonzero()[0].tolist() if failed.any() else ())}
         for number in self._verifying:
             looked_at.update((block == number).nonzero()[0].tolist())
-        well = np.ones(len(block), bool)
+        wrong = []
         for i in sorted(looked_at):
             run = self.runs[block[i]]
             try:
@@ -265,8 +265,9 @@ class Company:
                     assert sizes is not None
                     check_found(float(sizes[i, 0]))
             except BaseException as error:
-                run.error, well[i], self._well[block[i]] = error, False, False
-        return None if well.all() else well.nonzero()[0]
+                run.error, self._well[block[i]] = error, False
+                wrong.append(i)
+        return np.delete(np.arange(len(block)), wrong) if wrong else None
 
     def _report(self, block: np.ndarray, trace: RowTrace, at: slice | np.ndarray) -> None:
         """Have the runs of some rows of the trace, or of all, know what their chains have done."""

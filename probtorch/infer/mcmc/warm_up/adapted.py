@@ -79,14 +79,17 @@ def aims_of(runs: Sequence[ChainRun]) -> list[np.ndarray]:
     for run in runs:
         row = run.runner.row
         # Chains that are rows together are asked together.
+        if row is not None and id(row[0]) in stacks:
+            found.append(stacks[id(row[0])][row[1]])
+            continue
         tuner = run.runner.chain.tuner if row is None else row[0].tuners()
         if tuner is None:
             return []
+        aims = tuner.aimed_at().array
         if row is None:
-            found.append(tuner.aimed_at().array)
-            continue
-        stack, number = row
-        if id(stack) not in stacks:
-            stacks[id(stack)] = tuner.aimed_at().array
-        found.append(stacks[id(stack)][number])
+            found.append(aims)
+        else:
+            stack, number = row
+            stacks[id(stack)] = aims
+            found.append(aims[number])
     return found

@@ -251,8 +251,8 @@ class LowRank(Form[LowRankMetric]):
             return metric if number == STAYS else LowRankMetric(*(wrap(x[0]) for x in leaves))
         choose = choose and count >= OFTEN
         variance = estimates.diagonal(window.moments.squares, metric.variance)
-        kept = self._worth(metric, variance, window, fresh)
         if count < TO_CHOOSE or not choose:
+            kept = self._worth(metric, variance, window, fresh)
             return metric if kept > 0.0 else self.of_variance(variance)
         gain = 2.0 * self.dim * (estimates.plain_misfit(window.moments, variance) - 1.0)
         if gain < self.least_gain:
@@ -262,8 +262,10 @@ class LowRank(Form[LowRankMetric]):
         finest = min(self.cut, CUT_IF_KNOWN) if count >= KNOWN * self.dim else self.cut
         gain, ridge, cut = self._best(some, finest, both_ways=last)
         # What the start knew, or an earlier window, may be better than what few draws say.
-        if count < ENOUGH and kept > max(gain, self.least_gain):
-            return metric
+        if count < ENOUGH:
+            kept = self._worth(metric, variance, window, fresh)
+            if kept > max(gain, self.least_gain):
+                return metric
         if gain < self.least_gain:
             return self.of_variance(variance)
         rows = some
