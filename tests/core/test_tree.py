@@ -84,6 +84,37 @@ def test_what_users_set_of_a_distribution_is_part_of_the_tree():
     assert_close(vmap(lambda d, x: d.loc * d.weight + x, in_dims=(None, 0))(_weighed(), X), 2.0 + X)
 
 
+@record
+class Ordered:
+    """A record whose constructor does more than keep its arguments."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            low, high = self.high, self.low
+            object.__setattr__(self, "low", low)
+            object.__setattr__(self, "high", high)
+
+
+@record
+class Inherits(Kernel):
+    """A record with a field more than its base, which has a default of its own."""
+
+    rate: float = 0.5
+
+
+def test_records_are_rebuilt_as_their_constructors_would_make_them():
+    assert map_tree(lambda x: -x, Ordered(1.0, 2.0)).high == -1.0
+    doubled = map_tree(lambda x: 2 * x, Inherits(0.1, (1.0,), steps=3))
+    assert (type(doubled), doubled.step, doubled.mass, doubled.rate, doubled.steps) == (
+        *(Inherits, 0.2, (2.0,), 1.0, 3),
+    )
+    with pytest.raises(AttributeError):
+        doubled.step = 1.0
+
+
 X = tensor([1.0, 2.0])
 
 
