@@ -90,6 +90,8 @@ def _forms(items: Iterable[object]) -> list[_Form] | None:
 def _form(x: object) -> _Form | None:
     kind = type(x)
     if is_tensor(x):
+        if hasattr(x, "__dict__"):
+            return None  # a user's class, which may be given attributes
         return kind, _TENSOR, x.array.shape, x.array.dtype
     if kind in FIXED:
         return kind, _VALUE, x, None

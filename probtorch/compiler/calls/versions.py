@@ -30,7 +30,10 @@ def version_of(x):
     """Return what an argument means for the choice of a version."""
     if is_tensor(x):
         on_tape = (1 if x.grad_fn is None else 2) if x.requires_grad else 0
-        return x.array.shape, x.array.dtype, device_of(x.array), type(x), on_tape
+        found = x.array.shape, x.array.dtype, device_of(x.array), type(x), on_tape
+        # Attributes of a user's class, which no stand-in has: there is no such version.
+        own = getattr(x, "__dict__", None)
+        return (*found, own) if own else found
     return token(x)
 
 

@@ -15,6 +15,7 @@ from probtorch.compiler.guards.kinds import (
     in_library,
     is_of_library,
     module_of,
+    module_part,
 )
 from probtorch.compiler.guards.reading import Way, item_name, key_name, none_of
 from probtorch.compiler.guards.watches import Contents, Places, WatchedArrays, WatchedParts
@@ -25,6 +26,12 @@ __all__ = ["ByName"]
 
 # Code with one of these names asks whether something is there.
 _ASKING = {"getattr", "hasattr", "AttributeError", "Exception", "__getattr__"}
+
+
+# What functions and classes tell of themselves, which hardly any code asks.
+_OF_THEMSELVES = {"__annotations__", "__doc__", "__module__", "__name__", "__qualname__"}
+# Functions that ask on behalf of others.
+_ASKED_FOR = {"get_type_hints", "get_annotations", "signature", "getfullargspec", "getdoc"}
 
 
 class ByName:
@@ -63,6 +70,8 @@ class ByName:
         # So it is with those of classes of libraries, by id, with the ways to them.
         self._library_classes = {}
         self._classes_of(TensorBase.__subclasses__(), Way(None, "Tensor"))
+        # Functions and classes of the user's, how they are asked for attributes, and the way there.
+        self._told_by_name = []
         self._anywhere = self._computed = False
         self._bystanders = []  # with the ways to them
         self.unread: dict[int, object] = {}
@@ -70,7 +79,7 @@ class ByName:
         self._asks_locks = False
 
     def _suspect(self, name):
-        if name is not None and in_library(name) and impure(name):
+        if name is not None and in_library(module_part(name)) and impure(name):
             self.suspicious = True
 
     def _attributes(self, todo):
@@ -115,6 +124,15 @@ class ByName:
                 self._dicts.add(dict.get, _dict_behind(own), name, own[name])
                 if not _is_librarys(own[name]):
                     todo.append((own[name], Way(path, f".{name}")))
+        told = _OF_THEMSELVES & self._named.keys()
+        if not _ASKED_FOR.isdisjoint(self._named):
+            told = _OF_THEMSELVES
+        for get, x, path in self._told_by_name if told else ():
+            for name in sorted(n for n in told if (id(x), n) not in self._seen):
+                self._seen[id(x), name] = None
+                value = _told(get, x, name)
+                self._places.add(get, x, name, value)
+                todo.append((value, Way(path, f".{name}")))
         for x, path in self._bystanders:
             if unread(x):
                 self.unread[id(x)] = x
@@ -151,6 +169,14 @@ class ByName:
         for key in keys:
             self._places.add(get, d, key, d[key])
             todo.append((d[key], Way(path, f".{key}")))
+
+
+def _told(get, x, name):
+    """What a function or a class says of itself; None where it says nothing."""
+    try:
+        return get(x, name)
+    except AttributeError:
+        return None
 
 
 def _is_librarys(x):

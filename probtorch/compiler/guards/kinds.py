@@ -32,6 +32,7 @@ __all__ = [
     "is_library_file",
     "is_of_library",
     "module_of",
+    "module_part",
     "names_of_slots",
 ]
 
@@ -106,7 +107,7 @@ _PURE = {
     "_warnings", "string", "_string", "re", "_sre", "textwrap", "numbers", "fractions", "decimal",
     "_decimal", "statistics", "_statistics", "bisect", "_bisect", "heapq", "_heapq", "array",
     "struct", "_struct", "json", "_json", "inspect", "weakref", "_weakref", "_weakrefset",
-    "logging", "traceback", "sys", "datetime", "_datetime", "calendar", "zoneinfo", "numpy",
+    "logging", "traceback", "sys.intern", "sys.getdefaultencoding", "sys.exit", "datetime", "_datetime", "calendar", "zoneinfo", "numpy",
     "scipy", "pandas", "xarray", "probtorch", "opt_einsum", "einops", "keyword",
     "reprlib", "pprint", "argparse", "ast", "dis", "importlib", "_frozen_importlib", "unittest",
     "pytest", "_pytest", "_thread", "graphlib", "colorsys", "difflib", "unicodedata", "genericpath",
@@ -130,8 +131,9 @@ _IMPURE = {
     "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow",
     "datetime.date.today", "decimal.getcontext", "decimal.setcontext", "decimal.localcontext",
     "numpy.set_printoptions", "genericpath.exists", "genericpath.isfile", "genericpath.getsize",
-    "genericpath.getmtime", "genericpath.isdir", "probtorch.serialization", "sys.getrefcount",
-    "sys.getallocatedblocks", "sys._current_frames", "sys.getrecursionlimit",
+    "genericpath.getmtime", "genericpath.isdir", "probtorch.serialization",
+    "traceback.format_exc", "weakref.getweakrefcount", "weakref.getweakrefs",
+    "_weakref.getweakrefcount", "_weakref.getweakrefs",
     # The frames of callers, whose variables nobody watches.
     "sys._getframe", "inspect.currentframe", "inspect.stack", "inspect.trace",
     "traceback.extract_stack", "traceback.format_stack", "traceback.walk_stack",
@@ -169,6 +171,13 @@ def in_library(name):
         # Modules written in C, or code that was compiled from a string: the latter is the user's.
         return name in sys.builtin_module_names
     return is_library_file(file)
+
+
+def module_part(name):
+    """What of the dotted name of a function or class is the name of its module."""
+    while name not in sys.modules and "." in name:
+        name = name.rpartition(".")[0]
+    return name
 
 
 @functools.cache

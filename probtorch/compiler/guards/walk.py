@@ -9,6 +9,8 @@ import array
 import builtins
 import collections
 import contextvars
+import copy
+import copyreg
 import decimal
 import functools
 import gc
@@ -135,6 +137,8 @@ class Walk(ByName):
             self._refuse(x, path)
             return
         if isinstance(x, (TensorBase, Generator)):
+            if not in_library(module_of(type(x))):
+                self._of_users_class(x, path, todo)
             return
         if is_harmless(x):
             self._bystanders.append((x, path))
@@ -143,6 +147,8 @@ class Walk(ByName):
         if any(x is f for f in _WARNING):
             filters = warning_filters(warnings, "")
             self._places.add(warning_filters, warnings, "the filters of warnings", filters)
+        if x is copy.copy or x is copy.deepcopy:
+            todo.append((copyreg.dispatch_table, Way(None, "copyreg.dispatch_table")))
         if isinstance(x, types.FunctionType):
             self._function(x, path, todo)
         elif isinstance(x, types.MethodType):
@@ -164,6 +170,8 @@ class Walk(ByName):
         elif isinstance(x, types.ModuleType):
             self._modules[id(x)] = x, path
             self._suspect(x.__name__)
+            if type(x) is not types.ModuleType:
+                todo.append((type(x), path))
         elif is_constant(x):
             if type(x) is decimal.Decimal:
                 todo.append((decimal.Decimal, path))
@@ -174,6 +182,13 @@ class Walk(ByName):
             todo.append((value, path))
         else:
             self._other(x, path, todo)
+
+    def _of_users_class(self, x, path, todo):
+        """Note what the user's class of a tensor or generator adds to it: attributes and methods."""
+        if has_dict(x):
+            todo += ((value, Way(path, f".{name}")) for name, value in self._dict_of(x))
+        self._places.add(attribute, x, "__class__", type(x))
+        todo += self._classes_of(type(x).__mro__, path)
 
     def _other(self, x, path, todo):
         kind: Any = type(x)
@@ -227,6 +242,8 @@ class Walk(ByName):
         owner = x.__self__
         if owner is None or isinstance(owner, types.ModuleType):
             self._suspect(f"{x.__module__ or getattr(owner, '__name__', '')}.{x.__name__}")
+            if x in _OF_THE_COLLECTOR and self.opaque is None:
+                self.opaque = f"{path}, which is another while a call is recorded"
         else:
             self._suspect(f"{type(owner).__module__}.{x.__name__}")
             todo.append((owner, path))
@@ -333,6 +350,7 @@ class Walk(ByName):
             # Who counts as an instance is kept where only this tells of a change.
             self._places.add(abc_token, abc, "classes registered with abc", abc_token(abc, ""))
         self._items.add(x.__dict__)
+        self._told_by_name.append((type.__getattribute__, x, path))
         self._places.add(getattr, x, "__bases__", x.__bases__)
         self._entries(x.__dict__, own_names(x), path, todo)
         todo += ((c, path) for c in (type(x), *x.__mro__[1:]))
@@ -375,6 +393,7 @@ class Walk(ByName):
             reads = fn.__dict__.get("__reads__")
             todo += ((x, path) for x in (reads() if callable(reads) else ()))
             return
+        self._told_by_name.append((getattr, fn, path))
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._places.add(getattr, fn, name, getattr(fn, name))
         for name in ("__defaults__", "__kwdefaults__", "__dict__"):
@@ -423,6 +442,7 @@ class Walk(ByName):
             todo.append((module, Way(None, name)))
 
 
+_OF_THE_COLLECTOR = gc.get_threshold, gc.get_count
 # What they do is for the filters to say.
 _WARNING = (warnings.warn, warnings.warn_explicit, warnings.catch_warnings)
 _WATCHED_CONTAINERS = {array.array, bytearray}

@@ -201,14 +201,15 @@ class WatchedParts:
 
 
 class WatchedArrays:
-    """NumPy arrays, by their elements."""
+    """NumPy arrays, by their elements and their flags."""
 
     def __init__(self):
         self._rows = []
+        self._flags = []  # arrays, and what their flags were
         self._holders = []  # tensors, and the arrays that they have to keep
 
     def __len__(self):
-        return len(self._rows) + len(self._holders)
+        return len(self._flags) + len(self._holders)
 
     def add_of(self, t):
         """Note the elements of a tensor, and that it has this memory."""
@@ -216,22 +217,26 @@ class WatchedArrays:
         self._holders.append((t, t.array))
 
     def add(self, x):
-        """Note the elements of an array, unless nobody can write to its memory."""
+        """Note the flags and elements of an array; no elements where they can never be written to."""
+        self._flags.append((x, x.flags.num))
         if not _can_change(x):
             return
         flat = x.flags.c_contiguous
         kept = x.copy(order="C") if not flat or x.nbytes <= _LONG else _checksum(x)
-        self._rows.append((x, x.shape, x.dtype, x.flags.c_contiguous, kept))
+        self._rows.append((x, x.shape, x.dtype, flat, kept))
 
     def changed(self):
         """Return how to call what has changed, None if nothing has."""
         for t, x in self._holders:
             if t.array is not x:
                 return "the memory of a tensor"
+        for x, flags in self._flags:
+            if x.flags.num != flags:
+                return "the flags of an array"
         for x, shape, dtype, flat, kept in self._rows:
             if x.shape != shape or x.dtype != dtype:
                 return "the elements of an array"
-            if flat and x.flags.c_contiguous:
+            if flat:
                 same = (
                     _equal_bytes(x, kept)
                     if isinstance(kept, np.ndarray)
@@ -259,9 +264,9 @@ def _checksum(x):
 
 
 def _can_change(x):
-    """Whether the memory of an array may be written to, by whatever name."""
+    """Whether the memory of an array may be written to, by whatever name; one that is locked may be
+    opened again by who owns it.
+    """
     while isinstance(x, np.ndarray):
-        if x.flags.writeable:
-            return True
         x = x.base
-    return x is not None and not isinstance(x, bytes)
+    return not isinstance(x, bytes)
