@@ -34,8 +34,8 @@ _NUMPY_TABLE = (
 )
 _SCIPY_TABLE = (
     "expit=sigmoid logit gammaln=lgamma psi=digamma digamma erf erfc erfinv xlogy expm1 log1p exp2 "
-    "cbrt i0 log_expit=log_sigmoid ndtr log_ndtr ndtri i0e i1 i1e iv ive erfcx xlog1py betaln entr "
-    "betainc gammainc gammaincc j0=bessel_j0 j1=bessel_j1 y0=bessel_y0 y1=bessel_y1 "
+    "cbrt i0 log_expit=log_sigmoid ndtr log_ndtr ndtri i0e i1 i1e iv ive kv kve erfcx xlog1py "
+    "betaln entr betainc gammainc gammaincc j0=bessel_j0 j1=bessel_j1 y0=bessel_y0 y1=bessel_y1 "
     "k0=modified_bessel_k0 k1=modified_bessel_k1 k0e=scaled_modified_bessel_k0 "
     "k1e=scaled_modified_bessel_k1"
 )

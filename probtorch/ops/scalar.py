@@ -119,6 +119,7 @@ jv         special.jv        scipy.jv          pt_jv            2
 kv         special.kv        scipy.kv          pt_kv            2
 iv         special.iv        scipy.iv          pt_iv            2
 ive        special.ive       scipy.ive         pt_ive           2
+kve        special.kve       scipy.kve         pt_kve           2
 """
 )
 

@@ -136,7 +136,7 @@ def test_a_sampler_has_both_targets():
 @pytest.mark.parametrize("name", sorted(INTRINSICS))
 def test_an_intrinsic_has_a_spelling_on_both_targets(name):
     row = INTRINSICS[name]
-    on_cpu_alone = ("iv", "ive", "jv", "kv", "k0", "k1", "k0e", "k1e")
+    on_cpu_alone = ("iv", "ive", "jv", "kv", "kve", "k0", "k1", "k0e", "k1e")
     for module, missing in ((llvm.LlvmModule(), ()), (cuda.CudaModule("t"), on_cpu_alone)):
         w = module.function("f", "double", ["double"] * row.arity)
         if name in missing:

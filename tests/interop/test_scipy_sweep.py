@@ -4,6 +4,7 @@ is singular for one of them: 0 of both signs, whole numbers, ends of domains, in
 
 import itertools
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy import special
 from probtorch.array_functions.composed import COMPOSED
 from probtorch.array_functions.elements import operation_of
 from probtorch.autograd import grad
+from probtorch.compiler.compile import compile
 from probtorch.errors import NotDifferentiableError
 from probtorch.tensor import tensor
 
@@ -259,8 +261,28 @@ def test_reciprocal_gamma_in_single_precision_has_numbers_where_gamma_has_none()
     np.testing.assert_allclose(found, expected, rtol=2e-5)
 
 
+@pytest.mark.parametrize("order", [0.0, 0.3, 0.5, 1.0, 2.5, 7.0, -1.5])
+def test_bessel_functions_that_decay_have_the_slopes_of_mpmath(order):
+    slopes = {
+        "kv": lambda x: mp.diff(lambda z: mp.besselk(order, z), x),
+        "kve": lambda x: mp.diff(lambda z: mp.exp(z) * mp.besselk(order, z), x),
+    }
+    for name, exact in slopes.items():
+        compiled = compile(partial(getattr(special, name), order))
+        for x in (1e-3, 0.1, 0.9, 3.0, 25.0, 300.0):
+            leaf = tensor(x, dtype=np.float64, requires_grad=True)
+            value = getattr(special, name)(order, leaf)
+            (slope,) = grad(value, [leaf])
+            with mp.workdps(40):
+                np.testing.assert_allclose(slope.item(), float(exact(mp.mpf(x))), rtol=1e-11)
+            np.testing.assert_allclose(value.item(), getattr(special, name)(order, x), rtol=1e-14)
+            assert compiled(leaf.detach()).item() == value.item()
+        at_0 = tensor(0.0, dtype=np.float64, requires_grad=True)
+        assert grad(getattr(special, name)(order, at_0), [at_0])[0].item() == -INF
+
+
 def test_orders_have_no_slope_and_say_so():
-    for name in ("iv", "ive"):
+    for name in ("iv", "ive", "kv", "kve"):
         with pytest.raises(NotDifferentiableError, match="detach"):
             made(name, 1.5, 2.0)
 

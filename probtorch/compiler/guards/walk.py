@@ -184,7 +184,7 @@ class Walk(ByName):
             self._other(x, path, todo)
 
     def _of_users_class(self, x, path, todo):
-        """Note what the user's class of a tensor or generator adds to it: attributes and methods."""
+        """Note what a user's class adds to a tensor or a generator: attributes and methods."""
         if has_dict(x):
             todo += ((value, Way(path, f".{name}")) for name, value in self._dict_of(x))
         self._places.add(attribute, x, "__class__", type(x))

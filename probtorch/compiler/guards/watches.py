@@ -217,7 +217,7 @@ class WatchedArrays:
         self._holders.append((t, t.array))
 
     def add(self, x):
-        """Note the flags and elements of an array; no elements where they can never be written to."""
+        """Note flags and elements of an array; no elements where nobody can ever write to them."""
         self._flags.append((x, x.flags.num))
         if not _can_change(x):
             return

@@ -71,7 +71,7 @@ _IN_DOUBLE = (
 # Ours that have a form for each type.
 _OF_EACH_TYPE = ("pt_maximum", "pt_minimum")
 # SciPy's functions that have no form on a GPU yet.
-_MISSING = ("pt_iv", "pt_ive", "pt_jv", "pt_kv", "pt_k0", "pt_k1", "pt_k0e", "pt_k1e")
+_MISSING = (*("pt_iv", "pt_ive", "pt_jv", "pt_kv", "pt_kve", "pt_k0", "pt_k1", "pt_k0e", "pt_k1e"),)
 
 
 def spell(value: float, ty: str) -> str:

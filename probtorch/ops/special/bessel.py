@@ -147,9 +147,7 @@ log_i0e: Unary = elementwise(
     result="float",
     doc="log(i0e(x)) for x > 0.",
 )
-_OF_ORDER = (
-    "detach() the order, or write the function as an integral over an angle and integrate it"
-)
+OF_ORDER = "detach() the order, or write the function as an integral over an angle and integrate it"
 # DLMF 10.29.1: 2 I_v' = I_{v-1} + I_{v+1}.
 iv: Binary = elementwise(
     "iv",
@@ -161,7 +159,7 @@ iv: Binary = elementwise(
     reference=lambda v, x: scipy_value("ive", v, x) * np.exp(x),
     result="float",
     doc="Modified Bessel function of the first kind, order v; differentiable in x.",
-    underivable={0: _OF_ORDER},
+    underivable={0: OF_ORDER},
 )
 
 
@@ -183,5 +181,5 @@ ive: Binary = elementwise(
     reference=lambda v, x: scipy_value("iv", v, x) * np.exp(-x),
     result="float",
     doc="exp(-|x|) * iv(v, x), which does not overflow.",
-    underivable={0: _OF_ORDER},
+    underivable={0: OF_ORDER},
 )

@@ -15,9 +15,9 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import eq, isinf
-from probtorch.ops.families import Unary, elementwise
+from probtorch.ops.families import Binary, Unary, elementwise
 from probtorch.ops.scalar import NumpyAlgebra
-from probtorch.ops.special.bessel import sinc
+from probtorch.ops.special.bessel import OF_ORDER, sinc
 from probtorch.ops.special.declaration import quiet, scipy_value
 
 __all__ = [
@@ -27,6 +27,8 @@ __all__ = [
     "bessel_j1",
     "bessel_y0",
     "bessel_y1",
+    "kv",
+    "kve",
     "modified_bessel_k0",
     "modified_bessel_k1",
     "scaled_modified_bessel_k0",
@@ -140,6 +142,42 @@ scaled_modified_bessel_k1: Unary = elementwise(
     reference=lambda x: scipy_value("kve", 1, x),
     result="float",
     doc="exp(x) times the modified Bessel function of the second kind, order 1.",
+)
+
+
+# DLMF 10.29.1: -2 K_v' = K_{v-1} + K_{v+1}, of which both are infinite at 0.
+def _kv_slope(g: TensorBase, v: TensorBase, x: TensorBase) -> TensorBase:
+    return g * ((kv(v - 1.0, x) + kv(v + 1.0, x)) * -0.5)
+
+
+def _kve_slope(g: TensorBase, y: TensorBase, v: TensorBase, x: TensorBase) -> TensorBase:
+    slope = y - (kve(v - 1.0, x) + kve(v + 1.0, x)) * 0.5
+    return g * where(eq(x, 0.0), -math.inf, slope)
+
+
+kv: Binary = elementwise(
+    "kv",
+    formula=lambda s, v, x: s.kv(v, x),
+    partials=(None, _kv_slope),
+    saves=("", "v x"),
+    domain=("positive", "positive"),
+    eager="special.kv",
+    reference=lambda v, x: scipy_value("kve", v, x) * np.exp(-x),
+    result="float",
+    doc="Modified Bessel function of the second kind, order v; differentiable in x.",
+    underivable={0: OF_ORDER},
+)
+kve: Binary = elementwise(
+    "kve",
+    formula=lambda s, v, x: s.kve(v, x),
+    partials=(None, _kve_slope),
+    saves=("", "out v x"),
+    domain=("positive", "positive"),
+    eager="special.kve",
+    reference=lambda v, x: scipy_value("kv", v, x) * np.exp(x),
+    result="float",
+    doc="exp(x) * kv(v, x), which does not underflow.",
+    underivable={0: OF_ORDER},
 )
 
 
