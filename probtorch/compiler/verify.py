@@ -71,6 +71,8 @@ _EXACT = {
     *("floor", "maximum", "minimum", "neg", "order_statistic", "relu", "round", "sign", "trunc"),
     *("philox", "bits_to_uniform", "where", "demand", "to_device"),
 }
+# Elements of an array up to which it is put behind others to be compared.
+_SMALL = 10_000
 _ARITHMETIC = {"add", "div", "mul", "sub"}
 
 
@@ -153,6 +155,8 @@ def difference(native, eager, again=None, size=8):
     size : int
         Of the `coarsest` floats on the way to them, in bytes.
     """
+    if _plainly_alike(native, eager, size):
+        return None
     others: list[list] = []
     for i, ((name, a), (_, b)) in enumerate(zip(native, eager, strict=True)):
         a, b = np.asarray(to_host(a)), np.asarray(to_host(b))
@@ -173,6 +177,29 @@ def difference(native, eager, again=None, size=8):
         at = f" at {list(map(int, where))}" if b.ndim else ""
         return f"{name}{at} is {a[where]!s}, where Python computes {b[where]!s}"
     return None
+
+
+def _plainly_alike(native, eager, size):
+    """Whether numbers agree one by one, as they nearly always do: all small arrays at a time."""
+    kinds = {}
+    for (_, a), (_, b) in zip(native, eager, strict=True):
+        a, b = np.asarray(to_host(a)), np.asarray(to_host(b))
+        if a.shape != b.shape or a.dtype != b.dtype or a.size > _SMALL:
+            return False
+        mine, theirs = kinds.setdefault(a.dtype, ([], []))
+        mine.append(a.reshape(-1))
+        theirs.append(b.reshape(-1))
+    with np.errstate(all="ignore"):
+        for dtype, found in kinds.items():
+            a, b = map(np.concatenate, found)
+            if dtype.kind not in "fc":
+                alike = a == b
+            else:
+                far = np.abs(a - b)
+                alike = (far <= _tolerance(b, size) * np.abs(b)) & np.isfinite(far)
+            if not alike.all():
+                return False
+    return True
 
 
 def _restless(again, i, b, tolerance):

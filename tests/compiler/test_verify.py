@@ -228,6 +228,9 @@ def test_rounding_is_no_difference_and_more_is_one():
     assert difference(named(b.astype(np.float32)), named(b)) is not None
     assert difference(named(np.array([np.nan, np.inf])), named(np.array([np.nan, np.inf]))) is None
     assert difference(named(np.array([np.nan])), named(np.array([1.0]))) is not None
+    assert difference(named(np.array([1.0])), named(np.array([np.inf]))) is not None
+    assert difference(named(np.array([1e10 + 1j])), named(np.array([1e10 + 99j]))) is not None
+    assert difference(named(np.array([True])), named(np.array([False]))) is not None
     assert difference(named(np.array([1])), named(np.array([2]))) == (
         "y at [0] is 1, where Python computes 2"
     )
