@@ -257,7 +257,8 @@ def _apart(a, b):
     if b.dtype.kind not in "fc":
         return (a != b).astype(np.float64)
     with np.errstate(all="ignore"):
-        x, y = a.astype(np.float64), b.astype(np.float64)
+        wide = np.complex128 if b.dtype.kind == "c" else np.float64
+        x, y = a.astype(wide), b.astype(wide)
         same = (x == y) | (np.isnan(x) & np.isnan(y))
         apart = np.where(same, 0.0, np.abs(x - y))
     return np.where(np.isfinite(apart), apart, np.inf)

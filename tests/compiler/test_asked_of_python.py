@@ -4,13 +4,18 @@ user's class: compiled calls answer as eager ones do, with verification off.
 
 import copy
 import copyreg
+import functools
 import gc
 import inspect
+import operator
+import os
 import sys
 import tempfile
+import time
 import traceback
 import types
 import typing
+import warnings
 import weakref
 from os import listdir
 from pathlib import Path
@@ -19,6 +24,7 @@ from time import perf_counter_ns as clock
 
 import numpy as np
 import pytest
+from scipy import special
 
 import probtorch
 from probtorch import tensor
@@ -73,6 +79,53 @@ def a_clock_by_its_own_name(wrap):
     f = wrap(lambda x: x * float(clock() % 10**6))
     times = [float(f(x())[0]) for _ in range(4)]
     yield tensor([len(set(times)) > 1, True, False])
+
+
+def in_a_folder(f, folder):
+    yield from (f(x()), f(x()))
+    (Path(folder) / "file").touch()
+    yield f(x())
+
+
+@case
+def a_function_written_in_c_that_others_call(wrap):
+    with tempfile.TemporaryDirectory() as folder:
+        yield from in_a_folder(wrap(lambda x: x * (1 + len(*map(listdir, [folder])))), folder)
+    with tempfile.TemporaryDirectory() as folder:
+        yield from in_a_folder(wrap(lambda x: x * (1 + len(*map(os.listdir, [folder])))), folder)
+    with tempfile.TemporaryDirectory() as folder:
+        look = functools.partial(os.listdir, folder)
+        yield from in_a_folder(wrap(lambda x: x * (1 + len(look()))), folder)
+    with tempfile.TemporaryDirectory() as folder:
+        f = wrap(lambda x: x * (1 + len(operator.call(os.listdir, folder))))
+        yield from in_a_folder(f, folder)
+
+
+@case
+def what_special_functions_do_about_errors(wrap):
+    def fn(x):
+        try:
+            return x * float(special.gamma(np.array([-1.0]))[0] > 1.0)
+        except special.SpecialFunctionError:
+            return x * 50.0
+
+    f = wrap(fn)
+    yield from (f(x()), f(x()))
+    with special.errstate(all="raise"):
+        yield f(x())
+
+
+@case
+def whether_an_object_waits_for_its_end(wrap):
+    class Thing:
+        pass
+
+    thing = Thing()
+    end = weakref.finalize(thing, int)
+    f = wrap(lambda x: x * (2.0 if end.alive else 1.0))
+    yield from (f(x()), f(x()))
+    end.detach()
+    yield f(x())
 
 
 @case
@@ -279,6 +332,21 @@ def an_argument_that_is_given_an_attribute(wrap):
     yield from (f(t), f(t), f(t))
     t.k = 3.0
     yield f(t)
+
+
+def test_impure_functions_that_are_only_called_are_no_reason_to_stay_eager():
+    def fn(x):
+        if x.shape[0] > 3:
+            print(time.time(), clock(), os.getpid(), *map(len, ["a"]))
+        return x * 2.0
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f = probtorch.compile(fn)
+        f(x())
+        f(x())
+    assert f.paths.reason is None
+    assert len(f.paths) == 1
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -10,6 +10,7 @@ __all__ = [
     "asks_who",
     "computes_names",
     "global_names",
+    "handed_on",
     "imports",
     "looks_anywhere",
     "names",
@@ -109,6 +110,31 @@ def _computes(code):
 
 def _calls_with_two_or_three(step):
     return step.opname in ("CALL", "CALL_FUNCTION") and step.arg in (2, 3)
+
+
+@functools.lru_cache(4096)
+def handed_on(code):
+    """What code loads to do anything else with it than to call it: names of variables, each with
+    that of an attribute, or with None where it is the variable itself.
+    """
+    found = {}
+    for c in _codes(code):
+        steps = [s for s in dis.get_instructions(c) if s.opname not in _NO_STEPS]
+        for i, step in enumerate(steps):
+            if not step.opname.startswith(_OF_VARIABLES):
+                continue
+            end = i + (steps[i + 1].opname in ("LOAD_ATTR", "LOAD_METHOD"))
+            # What is called comes with an empty place on the stack, for a `self`.
+            loads = any("NULL" in s.argrepr for s in steps[i : end + 1])
+            around = steps[max(i - 1, 0)], steps[min(end + 1, len(steps) - 1)]
+            pushed = any(s.opname == "PUSH_NULL" for s in around)
+            if not (loads or pushed or steps[end].opname == "LOAD_METHOD"):
+                found[step.argval, steps[end].argval if end > i else None] = None
+    return tuple(found)
+
+
+_NO_STEPS = "CACHE", "NOP", "EXTENDED_ARG", "PRECALL"
+_OF_VARIABLES = "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME"
 
 
 # Functions and methods that look for one and the same object.

@@ -31,6 +31,7 @@ __all__ = [
     "is_harmless",
     "is_library_file",
     "is_of_library",
+    "may_answer_otherwise",
     "module_of",
     "module_part",
     "names_of_slots",
@@ -194,6 +195,16 @@ def impure(name):
         if prefix in _PURE:
             return _public(parts) in _IMPURE
     return True
+
+
+def may_answer_otherwise(x):
+    """Whether `x` is a function of a module written in C that is not pure."""
+    if type(x) is not types.BuiltinFunctionType:
+        return False
+    owner = x.__self__
+    return (owner is None or isinstance(owner, types.ModuleType)) and impure(
+        f"{x.__module__ or getattr(owner, '__name__', '')}.{x.__name__}"
+    )
 
 
 def _public(parts):

@@ -125,7 +125,7 @@ def decimal_context(module, _):
 
 
 def numpy_errors(module, _):
-    """What NumPy does about overflow and its kin in this thread."""
+    """What NumPy, or `scipy.special`, does about overflow and its kin in this thread."""
     return repr(module.geterr())
 
 

@@ -18,10 +18,12 @@ import operator
 import sys
 import types
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import special
 
 from probtorch.compiler.guards.by_name import ByName
 from probtorch.compiler.guards.code import (
@@ -29,6 +31,7 @@ from probtorch.compiler.guards.code import (
     asks_who,
     computes_names,
     global_names,
+    handed_on,
     imports,
     looks_anywhere,
     names,
@@ -42,6 +45,7 @@ from probtorch.compiler.guards.kinds import (
     is_harmless,
     is_library_file,
     is_of_library,
+    may_answer_otherwise,
     module_of,
     names_of_slots,
 )
@@ -210,6 +214,9 @@ class Walk(ByName):
             todo += ((y, path) for y in found)
             todo += self._classes_of(kind.__mro__, path)
             return
+        if isinstance(x, weakref.finalize):
+            self._refuse(x, path)
+            return
         self._container(x, path, todo)
         library = in_library(module_of(kind))
         if library:
@@ -312,7 +319,10 @@ class Walk(ByName):
         elif has_dict(x) and not isinstance(x, _REFERRING):
             todo += ((value, Way(path, f".{name}")) for name, value in self._dict_of(x))
         elif not isinstance(x, _WATCHED):
-            todo += ((y, path) for y in gc.get_referents(x))
+            inside = gc.get_referents(x)
+            if any(map(may_answer_otherwise, inside)):
+                self._refuse(x, path)
+            todo += ((y, path) for y in inside)
 
     def _dict_of(self, x):
         """Note all attributes in the dict of an object; returns those to visit, with names."""
@@ -341,6 +351,9 @@ class Walk(ByName):
             )
         elif x is FloatingPointError:
             self._places.add(numpy_errors, np, "numpy.geterr()", numpy_errors(np, ""))
+        elif x is special.SpecialFunctionError:
+            found = numpy_errors(special, "")
+            self._places.add(numpy_errors, special, "scipy.special.geterr()", found)
         if in_library(module_of(x)):
             self._suspect(f"{x.__module__}.{x.__name__}")
             self.takes_leaves = self.takes_leaves or hasattr(x, "__takes_leaves__")
@@ -379,6 +392,21 @@ class Walk(ByName):
             todo.append((value, Way(path, f".{name}")))
         todo += self._classes_of(kind.__mro__, path)
 
+    def _unheard(self, fn, path):
+        """Name a function that code hands on to others, written in C, whose calls may answer
+        otherwise each time: where others call it, nobody hears of that. None without one.
+        """
+        cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or ()))
+        for name, attribute_of_it in handed_on(fn.__code__):
+            x = contents(cells[name]) if name in cells else fn.__globals__.get(name)
+            if attribute_of_it is not None:
+                x = vars(x).get(attribute_of_it) if type(x) is types.ModuleType else None
+            if may_answer_otherwise(x):
+                return (
+                    f"{path}, which hands {x.__module__}.{x.__name__} on, whose calls are not heard"
+                )
+        return None
+
     def _function(self, fn, path, todo):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
             value = contents(cell)
@@ -415,6 +443,8 @@ class Walk(ByName):
         if not IMPURE_NAMES.isdisjoint(found):
             self.suspicious = True
         known = fn.__globals__
+        if self.opaque is None and not ours:
+            self.opaque = self._unheard(fn, path)
         if self._anywhere:
             module = sys.modules.get(known.get("__name__"))
             if module is not None and module.__dict__ is known:
