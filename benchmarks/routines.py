@@ -100,11 +100,11 @@ def main() -> None:
 
     print("\n| module | lines | compile, ms | load, ms |\n|---|---|---|---|")
     for name in (
-        "pt_argsort_double",
+        "sorting double",
         "product s",
         "cholesky d",
         "eigh d",
-        "pt_gammainc_grad_a_1",
+        "incomplete gamma",
         "draws gamma",
     ):
         text = runtime.module_text(name)

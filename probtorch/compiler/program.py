@@ -2,7 +2,7 @@
 
 For programs whose shapes do not depend on values, above all samplers. The function is recorded
 once, abstractly (its loops run once, for their shapes); a call then copies nothing but results and
-holds no interpreter lock. With an example on a GPU it is kernels there instead (`gpu`).
+holds no interpreter lock. With an example on a GPU, or a device given, it is kernels there (`gpu`).
 """
 
 import functools
@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.backends.registry import device_of
+from probtorch.backends.registry import device_of, to_device
 from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths
 from probtorch.compiler.record.record import record
@@ -36,6 +36,9 @@ class NativeProgram(Compiled):
         Used for structure, shapes and dtypes; `fn` is run on it once.
     name : str
         Used in messages.
+    device : str, optional
+        A GPU on which it shall run, recorded on the host: an example there, and all tensors that
+        `fn` finds outside, which go along as constants. Results stay on the device.
 
     Raises
     ------
@@ -49,9 +52,10 @@ class NativeProgram(Compiled):
     ``PROBTORCH_JIT=0`` the function runs eagerly.
     """
 
-    def __init__(self, fn, example, *, name="the program"):
+    def __init__(self, fn, example, *, name="the program", device=None):
         start = time.perf_counter()
         self.fn, self.name, self.paths = fn, name, Paths(name)
+        self.device = device
         items, self.structure = flatten(example)
         items = [as_tensor(x) for x in items]
         self.signature = [(x.array.shape, x.array.dtype) for x in items]
@@ -75,7 +79,7 @@ class NativeProgram(Compiled):
                 raise CompileError(
                     name, expected="a program of tensor ops", got=reason, fix=f"see {location}"
                 )
-            devices = (*(device_of(x.array) for x in items), rec.device())
+            devices = (device, *(device_of(x.array) for x in items), rec.device())
             self.program = prepare(rec.graph, devices)
             self.paths.add(self.program)
             self.out_structure = out_structure[0]
@@ -152,6 +156,8 @@ class Resident:
         self.inputs = [as_tensor(x).array.copy(order="C") for x in flatten(tree)[0]]
         self.outputs, self._run = [], None
         if owner.program is not None:
+            if owner.device is not None:
+                self.inputs = [to_device(x, owner.device) for x in self.inputs]
             frame = owner.program.bind()
             self.outputs = frame.new_outputs()
             self._run = frame.fixed(self.inputs, self.outputs)

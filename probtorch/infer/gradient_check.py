@@ -27,7 +27,7 @@ from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
-from probtorch.errors import InferenceError
+from probtorch.errors import DeviceError, InferenceError
 from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.starts.initialization import uniform_point
 
@@ -110,8 +110,8 @@ class DensityCheck:
         self._watch = self._value_before = None
         try:
             value, gradient, watch = self._watched(density, q)
-        except OUTSIDE:
-            return
+        except (*OUTSIDE, DeviceError):
+            return  # of tensors on a GPU the evaluation finds out, or says what is wrong
         if not math.isfinite(value):
             return
         self._value_before = value

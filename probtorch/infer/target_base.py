@@ -43,6 +43,8 @@ class TargetBase(abc.ABC):
 
     name = "target"
     parts = WHOLE
+    # The GPU that the model's arguments were on, where a run has brought them to the host.
+    device: str | None = None
 
     def __init__(self, dim: int, slots: Mapping[str, Slot]) -> None:
         self.dim = dim

@@ -414,7 +414,9 @@ class ChainRun(ChainTally):
         while self.done < length and self._goes_on(control):
             count = min(length - self.done, self._count, self.runner.capacity)
             start, busy = time.perf_counter(), time.thread_time()
-            positions, grads, info = self.runner.run(count, search=search, adapt=adapt)
+            positions, grads, info = self.runner.run(
+                count, search=search, adapt=adapt, grads=learner is not None
+            )
             seconds, own = time.perf_counter() - start, time.thread_time() - busy
             self.context.raise_error()
             self.verify_now_and_then(positions[-1].reshape(-1, positions.shape[-1])[-1], own)

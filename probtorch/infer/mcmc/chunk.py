@@ -3,23 +3,26 @@
 `run_chunk` is pure: a `Task` in, the chain's new state and the `ChunkTrace` of its draws out. The
 driver compiles it once per kind of kernel, dimension and capacity (`program_for`), and calls it
 again and again; how a run is cut into calls changes nothing in its draws. The model is not part of
-the program: its density is an address in the task.
+the program: its density is an address in the task. On a GPU, where there are no addresses to call,
+it is (inlined.py), and the chain's memory stays there between calls.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from probtorch.backends.registry import copy_into, to_host
 from probtorch.compiler.program import NativeProgram
 from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, map_tree, record, replace, unflatten
 from probtorch.core.typed import DType
+from probtorch.infer.mcmc.inlined import InlinedDensity
 from probtorch.infer.mcmc.integrators import DensityHandle
 from probtorch.infer.mcmc.kernel import Kernel, State, statistics
 from probtorch.infer.mcmc.randomness import Key
@@ -274,7 +277,7 @@ class Seat:
         self.leaves = len(items)
         trace = empty_trace(chain, capacity)
         self.has_grads, self.info = trace.grads is not None, type(trace.info)
-        self.program = program_for(task, capacity).resident(task)
+        self.program = self._program(task, capacity).resident(task)
         self.fields, self.changing, at = {}, list[int](), 0
         for name in chain.kernel.__tree_fields__:
             parts, structure = flatten(getattr(chain.kernel, name))
@@ -285,11 +288,15 @@ class Seat:
             at += len(parts)
         self.changing += range(at, self.leaves)
 
+    def _program(self, task: Task, capacity: int) -> NativeProgram:
+        return program_for(task, capacity)
+
     def bare_leaves(self) -> list[np.ndarray]:
         """Return copies of the arrays of the chain, without the density."""
         _, of_density = self.fields["density"]
         left_out = {id(x) for x in of_density}
-        return [x.copy() for x in self.program.inputs[: self.leaves] if id(x) not in left_out]
+        leaves = self.program.inputs[: self.leaves]
+        return [to_host(x).copy() for x in leaves if id(x) not in left_out]
 
     @property
     def nbytes(self) -> int:
@@ -298,14 +305,47 @@ class Seat:
 
     def put(self, items: list[TensorBase]) -> None:
         """Let a chain with these leaves take the place of the last one."""
-        for place, leaf in zip(self.program.inputs, items):
-            place[...] = leaf.array
+        self.write(self.program.inputs, [leaf.array for leaf in items])
+
+    def write(self, places: list[np.ndarray], values: Iterable[np.ndarray | int]) -> None:
+        """Write into inputs, of which there may be more than values."""
+        for place, value in zip(places, values):
+            place[...] = value
 
     def chain(self) -> Chain:
         """Return the chain as it stands, a copy."""
-        return unflatten(
-            self.structure, [wrap(x.copy()) for x in self.program.inputs[: self.leaves]]
-        )
+        leaves = self.program.inputs[: self.leaves]
+        return unflatten(self.structure, [wrap(to_host(x).copy()) for x in leaves])
+
+    def run(
+        self, count: int, search: bool, adapt: bool, *, grads: bool
+    ) -> tuple[np.ndarray, np.ndarray | None, object]:
+        """Run `count` transitions; see `ChunkRunner.run`."""
+        inputs = self.program.inputs
+        self.write(inputs[self.leaves :], (count, search, adapt))
+        self.program.run()
+        results = self.program.outputs
+        self.write([inputs[i] for i in self.changing], [results[i] for i in self.changing])
+        positions, *trace = [x[:count] for x in results[self.leaves :]]
+        found = trace.pop(0) if self.has_grads else None
+        found = None if found is None or not grads else to_host(found)
+        return to_host(positions), found, self.info(*map(to_host, trace))
+
+
+class DeviceSeat(Seat):
+    """A seat whose memory is a GPU's: of what a call does only its draws come to the host."""
+
+    def _program(self, task: Task, capacity: int) -> NativeProgram:
+        """The program with the chain's density in it, which goes with that density."""
+        density = task.chain.kernel.density
+        assert isinstance(density, InlinedDensity)
+        key = _key(*flatten(task), capacity)
+        return density.of.program(key, lambda task: run_chunk(task, capacity), task)
+
+    def write(self, places: list[np.ndarray], values: Iterable[np.ndarray | int]) -> None:
+        """Write into inputs, of which there may be more than values."""
+        for place, value in zip(places, values):
+            copy_into(place, np.asarray(value) if isinstance(value, (bool, int)) else value)
 
 
 # Seats that no chain has, by what chains are like; how many are kept of each, of which size.
@@ -320,13 +360,16 @@ def _seat_of(chain: Chain, capacity: int) -> tuple[Hashable, Seat]:
         free = _free.get(key)
         seat = free.pop() if free else None
     if seat is None:
-        seat = Seat(chain, capacity)
+        inlined = isinstance(chain.kernel.density, InlinedDensity)
+        seat = DeviceSeat(chain, capacity) if inlined else Seat(chain, capacity)
     else:
         seat.put(items)
     return key, seat
 
 
 def _give_back(key: Hashable, seat: Seat) -> None:
+    if isinstance(seat, DeviceSeat):
+        return  # the memory of a GPU is for whoever needs it next
     with _lock:
         free = _free.setdefault(key, [])
         kept = any(seat.program.owner is program for program in _programs.values())
@@ -352,6 +395,8 @@ class ChunkRunner:
     row : tuple of ChainStack and int, or None
         Where the chain is, if it is kept, or goes, together with others.
     density : NativeDensity or None
+    inlined : InlinedDensity or None
+        To be set before it runs: the chain then runs where that does.
     """
 
     def __init__(
@@ -369,6 +414,8 @@ class ChunkRunner:
             chain[0].size if isinstance(chain, tuple) else self.position.size
         )
         self._context: DensityContext | None = None
+        # The density as part of the program, on a GPU, instead of an address to call.
+        self.inlined: InlinedDensity | None = None
         if context is not None:
             self.use(context)
         self._key: Hashable = None
@@ -403,9 +450,9 @@ class ChunkRunner:
         """Take memory to run in, which compiles the program where it is the first of its kind."""
         if self._seat is None:
             chain, context = self.chain, self.own_context()
-            if context is not None:
-                kernel = replace(chain.kernel, density=DensityHandle.of(context))
-                chain = replace(chain, kernel=kernel)
+            density = self.inlined or (None if context is None else DensityHandle.of(context))
+            if density is not None:
+                chain = replace(chain, kernel=replace(chain.kernel, density=density))
             self._key, self._seat = _seat_of(chain, self.capacity)
             self.row = None
         return self._seat
@@ -481,30 +528,27 @@ class ChunkRunner:
             chain = self.chain
             self.chain = replace(chain, kernel=replace(chain.kernel, **{name: value}))
             return
-        for place, leaf in zip(places, items):
-            place[...] = leaf.array
+        self.sit_down().write(places, [leaf.array for leaf in items])
         self._held[name] = value
 
     def run(
-        self, count: int, *, search: bool = False, adapt: bool = False
+        self, count: int, *, search: bool = False, adapt: bool = False, grads: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None, object]:
         """Run `count` transitions.
+
+        Parameters
+        ----------
+        count : int
+        search, adapt : bool
+            As in a `ChunkPlan`.
+        grads : bool
+            Whether gradients are wanted: from a GPU they come only then.
 
         Returns
         -------
         positions, grads : ndarray, shape (count, *position)
-            The latter None if states have none.
+            The latter None if states have none, or they are not wanted.
         info : record of arrays
             The kernel's, each (count,), or (count, members). All valid until the next call.
         """
-        seat = self.sit_down()
-        program = seat.program
-        for place, value in zip(program.inputs[seat.leaves :], (count, search, adapt)):
-            place[...] = value
-        program.run()
-        results = program.outputs
-        for i in seat.changing:
-            program.inputs[i][...] = results[i]
-        positions, *trace = [x[:count] for x in results[seat.leaves :]]
-        grads = trace.pop(0) if seat.has_grads else None
-        return positions, grads, seat.info(*trace)
+        return self.sit_down().run(count, search, adapt, grads=grads)

@@ -48,6 +48,7 @@ from probtorch.infer.mcmc.settings import (
     check_settings,
     count,
     one_of,
+    the_device,
     the_kernel,
 )
 from probtorch.infer.mcmc.starts import Params, resumed_chains
@@ -103,6 +104,10 @@ class MCMC(RunResults):
     executor : concurrent.futures.Executor or callable, optional
         Where chains run instead of in threads: a process pool, that of a Dask client, an MPI pool,
         or a function that makes one. The draws do not depend on it.
+    device : str, optional
+        "cuda": a GPU on which all walkers of a kernel that has many (`ChEESHMC`, `SNAPERHMC`,
+        `MEADS`) move at once, with the model's density and its data. The draws are those of the
+        CPU, to rounding.
     progress_bar : bool
         Whether to show progress; `disable_progbar` is the same the other way round,
         ``PROBTORCH_PROGRESS=0`` switches it off for the process.
@@ -170,6 +175,7 @@ class MCMC(RunResults):
         seed: int | Generator | None = None,
         keep_warmup: bool = False,
         executor: ExecutorLike | None = None,
+        device: str | None = None,
     ) -> None:
         self.kernel = the_kernel(kernel, sampler)
         check_settings(chain_method, initial_params, transforms, postprocess_fn, executor, hook_fn)
@@ -190,7 +196,7 @@ class MCMC(RunResults):
         )
         self.num_threads = default if num_threads is None else count("num_threads", num_threads, 1)
         self.initial_params, self.hook_fn, self.save_params = initial_params, hook_fn, save_params
-        self.executor = executor
+        self.executor, self.device = executor, the_device(device, self.kernel, executor)
         self.progress_bar = bool(progress_bar) and not disable_progbar
         self.keep_warmup = bool(keep_warmup)
         self.seed = seed
@@ -449,6 +455,7 @@ class MCMC(RunResults):
             resumed_from=self.post_warmup_state,
             hook_fn=self.hook_fn,
             executor=self.executor,
+            device=self.device,
             save_params=self.save_params,
             progress_bar=self.progress_bar,
             keep_warmup=self.keep_warmup,

@@ -246,6 +246,8 @@ class Kernel(_Fields, ABC, Generic[S]):
     moves_particles: ClassVar[bool] = True
     # Whether discrete sites are coordinates of its target, instead of being summed out.
     moves_discrete: ClassVar[bool] = False
+    # Whether its walkers may be moved all at once, by an `InlinedDensity`, as a GPU wants it.
+    moves_rows: ClassVar[bool] = False
 
     model: Callable[..., object] | Target | None = dataclasses.field(
         default=None, metadata={"outside": True}, kw_only=False

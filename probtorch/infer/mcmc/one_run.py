@@ -9,18 +9,22 @@ they drew is made `Draws` in collect.py.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probtorch.compiler.paths import CompileWarning
 from probtorch.config import settings
 from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, default_generator
 from probtorch.distributed.group import is_main
+from probtorch.errors import CompileError, users_stacklevel
 from probtorch.infer.forgotten import warn_of_no_data
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
+from probtorch.infer.mcmc.inlined import InlinedDensity, brought_home
 from probtorch.infer.mcmc.pace import Pace
 from probtorch.infer.mcmc.pilot import FormsOfSites, in_form
 from probtorch.infer.mcmc.recording import DrawBlock, DrawRecord
@@ -52,9 +56,13 @@ def target_of(
     asked: RunSettings, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[Target, FormsOfSites | None]:
     """Return what a run draws from, and the forms of sites that a pilot chose, if one did."""
+    device = None
+    if asked.kernel.moves_rows:
+        (args, kwargs), device = brought_home((args, kwargs))
     example = asked.params if asked.kernel.model is None else None
     kernel, forms = in_form(asked.kernel, args, kwargs, shown=asked.progress_bar)
     target = kernel.target(args, kwargs, first_chain(example, asked.num_chains))
+    target.device = device or target.device
     if isinstance(target, ModelTarget) and asked.num_samples:
         warn_of_no_data(target.without_data, target.array_arguments)
     return target, forms
@@ -176,6 +184,8 @@ class OneRun:
         alone = self.asked.hook_fn is not None or not settings.jit
         # Processes that share rows have to evaluate in one order.
         alone = alone or self._shared
+        # A GPU has one queue: threads would only wait for each other there.
+        alone = alone or self.chain_runs[0].runner.inlined is not None
         return 1 if alone else min(self.asked.num_threads, len(self.chain_runs))
 
     def _chain_runs(self, runners: list[ChunkRunner], adapted: bool) -> list[ChainRun]:
@@ -221,9 +231,37 @@ class OneRun:
             )
             for i, runner in enumerate(runners)
         ]
+        self._go_to_device(runners)
         # What cannot be compiled is told here; the others sit down where they run.
-        runs[0].runner.prepare()
+        runners[0].prepare()
         return runs
+
+    def _go_to_device(self, runners: list[ChunkRunner]) -> None:
+        """Have chains run on the GPU that was asked for, or that has the data.
+
+        Raises
+        ------
+        CompileError
+            If their program has no form there, and the GPU was asked for.
+        """
+        asked, density = self.asked, runners[0].density
+        if not asked.kernel.moves_rows or asked.executor is not None or density is None:
+            return
+        device = asked.device or self.target.device or density.device
+        if device is None or not settings.jit:
+            return
+        try:
+            inlined = InlinedDensity.made(density, runners[0].position[0], device)
+            for runner in runners:
+                runner.inlined = inlined
+            runners[0].prepare()
+        except CompileError as error:
+            if asked.device is not None:
+                raise
+            for runner in runners:
+                runner.inlined = None
+            told = f"chains stay on the CPU\n{error}"
+            warnings.warn(told, CompileWarning, stacklevel=users_stacklevel())
 
     def _hook(self) -> Callable[[np.ndarray, str, int], None] | None:
         hook_fn, kernel, target = self.asked.hook_fn, self.asked.kernel, self.target

@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, SupportsIndex, TypeVar
 
+import numpy as np
+
+from probtorch.backends.registry import parse_device, to_device, usable
 from probtorch.core.arguments import choice_of, count_of
 from probtorch.core.rng import Generator
 from probtorch.errors import ArgumentError
@@ -29,6 +32,7 @@ __all__ = [
     "check_shared_run",
     "count",
     "one_of",
+    "the_device",
     "the_kernel",
 ]
 
@@ -108,6 +112,36 @@ def check_settings(
                 got="both",
                 fix="hooks see each transition as it is made, in this process: leave one out",
             )
+
+
+def the_device(device: str | None, kernel: Kernel, executor: object) -> str | None:
+    """Return the GPU that chains are to run on, None for the CPU.
+
+    Raises
+    ------
+    ArgumentError
+        If the kernel has no walkers to be moved all at once, or an executor was given too.
+    DeviceError
+        If there is no such device.
+    """
+    if device is None or parse_device(usable(device))[0] == "cpu":
+        return None
+    if not kernel.moves_rows:
+        raise ArgumentError(
+            "MCMC(device=...)",
+            expected="a kernel of many walkers, which a GPU moves all at once",
+            got=f"{kernel.name}, device={device!r}",
+            fix="ChEESHMC(model, walkers=1024), SNAPERHMC or MEADS; or leave device out",
+        )
+    if executor is not None:
+        raise ArgumentError(
+            "MCMC(device=..., executor=...)",
+            expected="one of them",
+            got="both",
+            fix="leave executor out: this process has the GPU",
+        )
+    to_device(np.zeros(1), device)  # which says why it cannot be used
+    return device
 
 
 def check_shared_run(
@@ -198,6 +232,7 @@ class RunSettings:
     resumed_from: Sequence[Chain] | None
     hook_fn: Callable[[Kernel, dict[str, Tensor], str, int], object] | None
     executor: ExecutorLike | None
+    device: str | None
     save_params: Sequence[str] | None
     progress_bar: bool
     keep_warmup: bool

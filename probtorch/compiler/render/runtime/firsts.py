@@ -47,20 +47,26 @@ def _is_behind(r, values, at, v, before):
 
 def _largest(r: Row, x: Value, _: Value, values: Value, places: Value, count: Value) -> None:
     w = r.w
-
-    def before(a: Value, b: Value) -> Value:
-        return w.logical_or(a > b, w.logical_and(w.isnan(a), w.logical_not(w.isnan(b))))
-
-    _firsts(r, x, values, places, count, before)
+    _firsts(
+        r,
+        x,
+        values,
+        places,
+        count,
+        lambda a, b: w.logical_or(a > b, w.logical_and(w.isnan(a), w.logical_not(w.isnan(b)))),
+    )
 
 
 def _smallest(r: Row, x: Value, _: Value, values: Value, places: Value, count: Value) -> None:
     w = r.w
-
-    def before(a: Value, b: Value) -> Value:
-        return w.logical_or(a < b, w.logical_and(w.isnan(b), w.logical_not(w.isnan(a))))
-
-    _firsts(r, x, values, places, count, before)
+    _firsts(
+        r,
+        x,
+        values,
+        places,
+        count,
+        lambda a, b: w.logical_or(a < b, w.logical_and(w.isnan(b), w.logical_not(w.isnan(a)))),
+    )
 
 
 BODIES: dict[str, Callable[..., None]] = {"largest": _largest, "smallest": _smallest}

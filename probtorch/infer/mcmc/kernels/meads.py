@@ -25,11 +25,12 @@ from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, replace, static
 from probtorch.errors import ArgumentError
-from probtorch.infer.mcmc.integrators import PhasePoint, leapfrog
+from probtorch.infer.mcmc.inlined import InlinedDensity
+from probtorch.infer.mcmc.integrators import Density, PhasePoint, leapfrog
 from probtorch.infer.mcmc.kernel import Kernel, statistic
 from probtorch.infer.mcmc.kernels.ghmc import onwards
 from probtorch.infer.mcmc.kernels.hmc import DIVERGENCE_THRESHOLD, acceptance, energy_drop
-from probtorch.infer.mcmc.kernels.walkers import evaluated
+from probtorch.infer.mcmc.kernels.walkers import evaluated, row_of, with_row
 from probtorch.infer.mcmc.metrics import DiagonalMetric
 from probtorch.infer.mcmc.randomness import Key, normals, uniform
 from probtorch.ops.arithmetic import abs as absolute
@@ -98,6 +99,21 @@ _Round: TypeAlias = tuple[TensorBase, MEADSState, TensorBase, TensorBase, Tensor
 _Points: TypeAlias = tuple[TensorBase, PhasePoint]
 
 
+def _one_step(
+    density: Density, metric: DiagonalMetric, starts: PhasePoint, step_size: TensorBase
+) -> PhasePoint:
+    """Take a leapfrog step from each row: one after the other, or by a density of rows at once."""
+    if isinstance(density, InlinedDensity):
+        return leapfrog(density, metric, starts, step_size)
+
+    def step(carry: _Points) -> _Points:
+        k, ends = carry
+        return k + 1, with_row(ends, k, leapfrog(density, metric, row_of(ends, k), step_size))
+
+    size = starts.position.shape[0]
+    return while_loop(lambda c: c[0] < size, step, (wrap(np.array(0)), starts))[1]
+
+
 class MEADS(Kernel[MEADSState]):
     """Generalised Hamiltonian Monte Carlo of many chains that tune each other [hoffman2022]_.
 
@@ -130,6 +146,7 @@ class MEADS(Kernel[MEADSState]):
     """
 
     info = MEADSInfo
+    moves_rows = True
 
     walkers: int = static(default=32)
     folds: int = static(default=4)
@@ -227,18 +244,7 @@ class MEADS(Kernel[MEADSState]):
             state.position[mine], momentum, state.logdensity[mine], state.grad[mine]
         )
 
-        def step(carry: _Points) -> _Points:
-            k, ends = carry
-            start = PhasePoint(ends.position[k], ends.momentum[k], ends.logdensity[k], ends.grad[k])
-            end = leapfrog(self.density, DiagonalMetric(scale), start, step_size)
-            return k + 1, PhasePoint(
-                index_put(ends.position, (k,), end.position),
-                index_put(ends.momentum, (k,), end.momentum),
-                index_put(ends.logdensity, (k,), end.logdensity),
-                index_put(ends.grad, (k,), end.grad),
-            )
-
-        _, ends = while_loop(lambda c: c[0] < size, step, (wrap(np.array(0)), starts))
+        ends = _one_step(self.density, DiagonalMetric(scale), starts, step_size)
 
         energy = 0.5 * total(momentum * momentum, 1) - starts.logdensity
         drop = energy_drop(energy, 0.5 * total(ends.momentum * ends.momentum, 1) - ends.logdensity)

@@ -19,15 +19,23 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.dtype import float64, int64
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, replace
-from probtorch.infer.mcmc.integrators import PhasePoint
+from probtorch.infer.mcmc.inlined import InlinedDensity
+from probtorch.infer.mcmc.integrators import Density, PhasePoint, leapfrog
 from probtorch.infer.mcmc.kernel import S, setting, statistic, tuned
-from probtorch.infer.mcmc.kernels.hmc import DIVERGENCE_THRESHOLD, acceptance, trajectory
-from probtorch.infer.mcmc.kernels.walkers import WalkingKernel
+from probtorch.infer.mcmc.kernels.hmc import (
+    DIVERGENCE_THRESHOLD,
+    acceptance,
+    energy_drop,
+    trajectory,
+)
+from probtorch.infer.mcmc.kernels.walkers import WalkingKernel, row_of, with_row
+from probtorch.infer.mcmc.metrics import Metric
 from probtorch.infer.mcmc.randomness import Key, normals, uniform
 from probtorch.infer.mcmc.warm_up.tuners import LengthTuner
 from probtorch.ops.arithmetic import ceil, clamp, where
 from probtorch.ops.control import while_loop
 from probtorch.ops.indexing import index_put
+from probtorch.ops.reduction import any as any_
 from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
@@ -65,6 +73,70 @@ class LengthInfo:
 
 # Which walker is next; where the trajectories of those before it ended, their drops and steps.
 _Moves: TypeAlias = tuple[TensorBase, PhasePoint, TensorBase, TensorBase]
+# Steps so far, those of each walker, their drops of energy, and where they are.
+_Strides: TypeAlias = tuple[TensorBase, TensorBase, TensorBase, PhasePoint]
+
+
+def trajectories(
+    density: Density, metric: Metric, starts: PhasePoint, step_size: TensorBase, steps: TensorBase
+) -> tuple[TensorBase, TensorBase, PhasePoint]:
+    """Return what `trajectory` does for each walker, whose points are rows.
+
+    One after the other, as suits a processor, or, by a density that takes rows, all in step: those
+    that have diverged stand and wait.
+    """
+    members = starts.position.shape[0]
+    if isinstance(density, InlinedDensity):
+        return _in_step(density, metric, starts, step_size, steps)
+
+    def move(carry: _Moves) -> _Moves:
+        k, ends, drops, taken = carry
+        count, drop, end = trajectory(density, metric, row_of(starts, k), step_size, steps)
+        ends = with_row(ends, k, end)
+        return k + 1, ends, index_put(drops, (k,), drop), index_put(taken, (k,), count)
+
+    none = wrap(np.array(0)), starts, wrap(np.zeros(members)), wrap(np.zeros(members, np.int64))
+    _, ends, drops, taken = while_loop(lambda carry: carry[0] < members, move, none)
+    return taken, drops, ends
+
+
+def _in_step(
+    density: InlinedDensity,
+    metric: Metric,
+    starts: PhasePoint,
+    step_size: TensorBase,
+    steps: TensorBase,
+) -> tuple[TensorBase, TensorBase, PhasePoint]:
+    """Trajectories of all walkers at once."""
+    members = starts.position.shape[0]
+    energy = _kinetic_energies(starts.momentum) - starts.logdensity
+
+    def going(carry: _Strides) -> TensorBase:
+        k, _, drops, _ = carry
+        return (k < steps) & any_(drops > -DIVERGENCE_THRESHOLD)
+
+    def advance(carry: _Strides) -> _Strides:
+        k, taken, drops, points = carry
+        moving = drops > -DIVERGENCE_THRESHOLD
+        row = moving.reshape(members, 1)
+        new = leapfrog(density, metric, points, step_size)
+        drop = energy_drop(energy, _kinetic_energies(new.momentum) - new.logdensity)
+        points = PhasePoint(
+            where(row, new.position, points.position),
+            where(row, new.momentum, points.momentum),
+            where(moving, new.logdensity, points.logdensity),
+            where(row, new.grad, points.grad),
+        )
+        return k + 1, taken + moving.long(), where(moving, drop, drops), points
+
+    none = wrap(np.array(0)), wrap(np.zeros(members, np.int64)), wrap(np.zeros(members)), starts
+    _, taken, drops, ends = while_loop(going, advance, none)
+    return taken, drops, ends
+
+
+def _kinetic_energies(momenta: TensorBase) -> TensorBase:
+    """The `kinetic_energy` of each row."""
+    return 0.5 * total(momenta * momenta, 1)
 
 
 class LengthKernel(WalkingKernel[S]):
@@ -129,21 +201,8 @@ class LengthKernel(WalkingKernel[S]):
         # Compared as floats: the quotient may not fit an integer.
         steps = cast(clamp(ceil(length / self.step_size), min=1.0, max=float(MOST_STEPS)), int64)
 
-        def move(carry: _Moves) -> _Moves:
-            k, ends, drops, taken = carry
-            start = PhasePoint(now.position[k], momenta[k], now.logdensity[k], now.grad[k])
-            count, drop, end = trajectory(self.density, self.metric, start, self.step_size, steps)
-            ends = PhasePoint(
-                index_put(ends.position, (k,), end.position),
-                index_put(ends.momentum, (k,), end.momentum),
-                index_put(ends.logdensity, (k,), end.logdensity),
-                index_put(ends.grad, (k,), end.grad),
-            )
-            return k + 1, ends, index_put(drops, (k,), drop), index_put(taken, (k,), count)
-
         begin = PhasePoint(now.position, momenta, now.logdensity, now.grad)
-        none = wrap(np.array(0)), begin, wrap(np.zeros(members)), wrap(np.zeros(members, np.int64))
-        _, ends, drops, taken = while_loop(lambda carry: carry[0] < members, move, none)
+        taken, drops, ends = trajectories(self.density, self.metric, begin, self.step_size, steps)
 
         accept_prob, _ = acceptance(drops)
         diverging = ~(drops > -DIVERGENCE_THRESHOLD)

@@ -13,9 +13,10 @@ import numpy as np
 
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.tree import replace, static
+from probtorch.core.tree import map_tree, replace, static
 from probtorch.errors import ArgumentError
-from probtorch.infer.mcmc.integrators import Density
+from probtorch.infer.mcmc.inlined import InlinedDensity
+from probtorch.infer.mcmc.integrators import Density, PhasePoint
 from probtorch.infer.mcmc.kernel import State
 from probtorch.infer.mcmc.kernels.hmc import HMCState
 from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
@@ -30,13 +31,15 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.warm_up.estimates import Spectrum
     from probtorch.infer.potential import Target
 
-__all__ = ["WalkingKernel", "evaluated"]
+__all__ = ["WalkingKernel", "evaluated", "row_of", "with_row"]
 
 S = TypeVar("S", bound=State)
 
 
 def evaluated(density: Density, positions: TensorBase) -> tuple[TensorBase, TensorBase]:
     """Return log densities (members,) and gradients (members, dim) at positions (members, dim)."""
+    if isinstance(density, InlinedDensity):
+        return density(positions)
     members, dim = positions.shape
 
     def evaluate(
@@ -49,6 +52,16 @@ def evaluated(density: Density, positions: TensorBase) -> tuple[TensorBase, Tens
     start = wrap(np.array(0)), wrap(np.zeros(members)), wrap(np.zeros((members, dim)))
     _, values, grads = while_loop(lambda carry: carry[0] < members, evaluate, start)
     return values, grads
+
+
+def row_of(points: PhasePoint, k: TensorBase) -> PhasePoint:
+    """Return the k-th of several points."""
+    return map_tree(lambda x: x[k], points)
+
+
+def with_row(points: PhasePoint, k: TensorBase, row: PhasePoint) -> PhasePoint:
+    """Return several points, of which another is the k-th."""
+    return map_tree(lambda whole, one: index_put(whole, (k,), one), points, row)
 
 
 class SharedMassMatrix(MassMatrix):
@@ -71,6 +84,8 @@ class WalkingKernel(SteppingKernel[S]):
     walkers : int
         Points of an ensemble.
     """
+
+    moves_rows = True
 
     walkers: int = static(default=16)
 
