@@ -100,11 +100,11 @@ def main() -> None:
 
     print("\n| module | lines | compile, ms | load, ms |\n|---|---|---|---|")
     for name in (
-        "sorting double",
+        "pt_argsort_double",
         "product s",
         "cholesky d",
         "eigh d",
-        "incomplete gamma",
+        "pt_gammainc_grad_a_1",
         "draws gamma",
     ):
         text = runtime.module_text(name)

@@ -271,7 +271,7 @@ def recorded():
         return [Cycle() for _ in range(20_000)]
 
 first = weakref.ref(recorded()[0])
-assert any(recorded() and first() is None for _ in range(40))
+assert any(recorded() and first() is None for _ in range(60))
 """
 
 

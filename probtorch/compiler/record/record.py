@@ -106,25 +106,29 @@ def keeping_all():
             gc.unfreeze()
 
 
-# How many blocks of memory Python may take beyond those after the last look at all objects: a tenth
-# of them, and so many. A look takes some 60 ms where there are half a million.
-_SHARE, _BLOCKS = 0.1, 50_000
-_blocks: int | None = None
+# How many recordings are made, and how many blocks of memory Python takes beyond those after the
+# last look at all objects (a tenth, and so many), before the next. A look takes some 60 ms where
+# there are half a million.
+_RECORDINGS, _SHARE, _BLOCKS = 20, 0.1, 50_000
+_recordings, _blocks = 0, 0
 
 
 def _look_through_what_grew():
-    """Look for garbage among all objects once there are many more of them.
+    """Look for garbage among all objects once many recordings have left some.
 
     Python counts for that what its own searches have passed on, and forgets the count where all
     objects are made old: in a process that records and compiles again and again it never looked.
     """
-    global _blocks
+    global _recordings, _blocks
+    _recordings += 1
     now = sys.getallocatedblocks()
-    if _blocks is not None and now > _blocks * (1.0 + _SHARE) + _BLOCKS:
+    if _recordings == 1:
+        _blocks = now
+    elif _recordings > _RECORDINGS and now > _blocks * (1.0 + _SHARE) + _BLOCKS:
         gc.collect()
-        _blocks = sys.getallocatedblocks()
+        _recordings = 0
     else:
-        _blocks = now if _blocks is None else min(now, _blocks)
+        _blocks = min(now, _blocks)
 
 
 @contextlib.contextmanager

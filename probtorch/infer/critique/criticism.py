@@ -101,7 +101,7 @@ def reloo(
     ...     with probtorch.plate("row", len(y)):
     ...         probtorch.sample("y", dist.Normal(mu, 1.0), obs=y)
     >>> mcmc = MCMC(NUTS(model), 200, 200, num_chains=2, seed=0, progress_bar=False)
-    >>> draws = mcmc.run(probtorch.tensor([0.0, 0.5, 1.0, 9.0]))
+    >>> draws = mcmc.run(probtorch.tensor([0.0, 0.5, 1.0, 3.0]))
     >>> len(reloo(draws).unreliable)
     0
     """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, overload
 import numpy as np
 
 from probtorch.compiler.density import DensityContext
+from probtorch.compiler.record.record import rarely_searched
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.rng import Generator
@@ -153,10 +154,11 @@ def _each(
     tuner = kernel.warmup.tuner
     kernel = kernel.on(target)
     own = [None if spectra is None else spectra[i] for i in range(len(streams))]
-    return [
-        _new_chain(kernel, target, *start, tuner, warming)
-        for start in zip(positions.reshape(shape), own, streams)
-    ]
+    with rarely_searched():  # all that is made here stays, and is more with each chain
+        return [
+            _new_chain(kernel, target, *start, tuner, warming)
+            for start in zip(positions.reshape(shape), own, streams)
+        ]
 
 
 def _alike(

@@ -47,26 +47,20 @@ def _is_behind(r, values, at, v, before):
 
 def _largest(r: Row, x: Value, _: Value, values: Value, places: Value, count: Value) -> None:
     w = r.w
-    _firsts(
-        r,
-        x,
-        values,
-        places,
-        count,
-        lambda a, b: w.logical_or(a > b, w.logical_and(w.isnan(a), w.logical_not(w.isnan(b)))),
-    )
+
+    def before(a: Value, b: Value) -> Value:
+        return w.logical_or(a > b, w.logical_and(w.isnan(a), w.logical_not(w.isnan(b))))
+
+    _firsts(r, x, values, places, count, before)
 
 
 def _smallest(r: Row, x: Value, _: Value, values: Value, places: Value, count: Value) -> None:
     w = r.w
-    _firsts(
-        r,
-        x,
-        values,
-        places,
-        count,
-        lambda a, b: w.logical_or(a < b, w.logical_and(w.isnan(b), w.logical_not(w.isnan(a)))),
-    )
+
+    def before(a: Value, b: Value) -> Value:
+        return w.logical_or(a < b, w.logical_and(w.isnan(b), w.logical_not(w.isnan(a))))
+
+    _firsts(r, x, values, places, count, before)
 
 
 BODIES: dict[str, Callable[..., None]] = {"largest": _largest, "smallest": _smallest}

@@ -12,10 +12,13 @@ from probtorch.compiler.render.runtime.passes import Row
 __all__ = ["BODIES"]
 
 
-def _running(r: Row, x: Value, out: Value, start: float, join: Callable[..., Value]) -> None:
+def _running(
+    r: Row, x: Value, out: Value, start: float, join: Callable[..., Value], back: bool = False
+) -> None:
     w = r.w
     total = w.variable("double", w.value(start, "double"))
-    with w.loop(0, r.n) as i:
+    with w.loop(0, r.n) as k:
+        i = r.n - 1 - k if back else k
         total.value = join(total.value, w.convert(w.load(x, i, r.ty), "double"))
         w.store(out, i, w.convert(total.value, r.ty), r.ty)
 
@@ -31,12 +34,7 @@ def _running_product(r: Row, x: Value, out: Value) -> None:
 
 def _running_sum_back(r: Row, x: Value, out: Value) -> None:
     """Write sums of an element and all behind it."""
-    w = r.w
-    total = w.variable("double", w.value(0.0, "double"))
-    with w.loop(0, r.n) as k:
-        i = r.n - 1 - k
-        total.value = total.value + w.convert(w.load(x, i, r.ty), "double")
-        w.store(out, i, w.convert(total.value, r.ty), r.ty)
+    _running(r, x, out, 0.0, lambda a, b: a + b, back=True)
 
 
 def _recurrence(r: Row, a: Value, b: Value, out: Value) -> None:
