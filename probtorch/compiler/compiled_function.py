@@ -6,6 +6,7 @@ are recorded when they come back (room.py). A result that needs a gradient is on
 entry on the tape (differentiable.py). Read compile.py first, then replay.py, whose paths these are.
 """
 
+import contextlib
 import functools
 import inspect
 import threading
@@ -19,7 +20,8 @@ from probtorch.compiler.calls.rebuilt import Rebuilt, boxes
 from probtorch.compiler.calls.replay import path_of
 from probtorch.compiler.calls.room import Admissions
 from probtorch.compiler.calls.same_call import same_call
-from probtorch.compiler.calls.verified_call import called_twice, made_again
+from probtorch.compiler.calls.varying import VaryingNumbers
+from probtorch.compiler.calls.verified_call import Apart, called_twice, made_again
 from probtorch.compiler.calls.versions import (
     FIXED,
     as_given,
@@ -130,7 +132,7 @@ class CompiledFunction(Compiled):
         self._convert, self.verify = convert, verify
         self._taped = {}  # versions whose result needs a gradient
         self._untaped = False  # whether calls that need a gradient are always eager
-        self._known = KnownOutside()
+        self._known, self._varying = KnownOutside(), VaryingNumbers()
         self._versions = Admissions(self.paths, self._taped, at_once=saving)
         self._changes, self._changed = Changes(), 0
         self._statements = False  # whether it performs model statements
@@ -187,6 +189,7 @@ class CompiledFunction(Compiled):
         # Of paths that take turns none is tried ahead of the others. What is known of tensors
         # outside, and whether there is room, changes where paths do.
         plain = not (kwargs or self._convert or self._known.ones or self._versions.full)
+        plain = plain and not self._varying
         plain = plain and not (self._known.asks and boxes((args, kwargs), everything=True))
         if plain and paths and path is paths[0]:
             self._before = same_call(args, path, _modes(), epoch)
@@ -238,15 +241,79 @@ class CompiledFunction(Compiled):
                         self.paths.promote(path, key)
                     self.last, self._changed = path, 0
                     return out[0], path
-            if self.reason is None:
-                self._outdated(paths[0])
-        if self.reason is not None or (not paths and not self._versions.admit(key)):
+        if self.reason is not None:
+            return self._in_python(args, kwargs), _PYTHON
+        if not paths and self._follow_arguments(key):
+            again = self._leaves(args, kwargs)
+            given = again[3], self.paths.of(again[3]), *again[:3]
+            return self._native(*given, args, kwargs, detached)
+        if paths and not self._varying.follow_changed(paths[0].environment):
+            self._outdated(paths[0])
+            if self.reason is not None:
+                return self._in_python(args, kwargs), _PYTHON
+        if not paths and not self._versions.admit(key):
             return self._in_python(args, kwargs), _PYTHON
         try:
+            if self._varying.inputs(structure):
+                found = self._with_inputs(leaves, structure, tensors, key, (args, kwargs), detached)
+                if found is not None:
+                    return found
+                # All of them are constants now.
+                again = self._leaves(args, kwargs)
+                given = again[3], self.paths.of(again[3]), *again[:3]
+                return self._native(*given, args, kwargs, detached)
             return self._record(leaves, structure, tensors, key, (args, kwargs), detached)
         except Exception:
             self._versions.dismiss(key, counted=not paths)
             raise
+
+    def _follow_arguments(self, key):
+        """Make inputs of floats among arguments that have changed; returns whether any have."""
+        found = self._varying.new_arguments(key)
+        if found is None or not self.paths.of(found[1]):
+            return False
+        self._varying.follow_arguments(key[0], found[0])
+        return True
+
+    def _with_inputs(self, leaves, structure, tensors, key, arguments, detached):
+        """Record a call with tensors in the places of floats that have changed.
+
+        Returns
+        -------
+        (object, Path or None) or None
+            The result, and the new path; None where the floats have to be constants, and nothing
+            was done.
+        """
+        known = self.paths.of(key) or self.paths
+        if not known:  # a run that is resumed: it was seen before that they may be inputs
+            return self._record(leaves, structure, tensors, key, arguments, detached)
+        apart = Apart(known[0], self.fn, arguments)
+        if not apart.possible:
+            self._varying.leave(structure)
+            return None
+        paths = self.paths
+        before = paths.reason, paths.aside, paths.told
+        with self._compares():
+            apart.call()
+        paths.told = True  # what is said of tensors need not hold of floats
+        try:
+            out, path = self._record(leaves, structure, tensors, key, arguments, detached)
+            recorded = path is not None and path is not _PYTHON
+            if recorded and path.looks <= known[0].looks:
+                with self._compares():
+                    same = apart.agrees(out)
+                if same:
+                    self._changed, paths.told = 0, before[2]
+                    return out, path
+            if recorded:
+                paths.remove(path, key)
+        except Exception:  # of a tensor, where a float is taken
+            self._versions.dismiss(key, counted=True)
+        apart.put_back()
+        paths.reason, paths.aside, paths.told = before
+        self.recorded = None
+        self._varying.leave(structure)
+        return None
 
     @property
     def changes(self):
@@ -258,6 +325,17 @@ class CompiledFunction(Compiled):
     @changes.setter
     def changes(self, count):
         self._changed = count
+
+    @property
+    def inputs(self):
+        """Which floats of Python's are inputs, since they changed: numbers that mean the same in
+        another process. Whoever keeps them between runs sets them.
+        """
+        return tuple(self._varying.labels)
+
+    @inputs.setter
+    def inputs(self, labels):
+        self._varying.resume(labels)
 
     def _outdated(self, path):
         """Leave the function alone where a Python value is changed ahead of every call."""
@@ -276,19 +354,24 @@ class CompiledFunction(Compiled):
             return path.run_before_comparison(arrays)
         return self._compared(path, leaves, structure, tensors, arguments)
 
+    @contextlib.contextmanager
+    def _compares(self):
+        self.comparing = True
+        try:
+            yield
+        finally:
+            self.comparing = False
+
     def _compared(self, path, leaves, structure, tensors, arguments):
         """Run a path, and the function in Python from the same state."""
 
         def rebuilt(items):
-            if self._convert is not None:
+            if self._convert is not None or self._varying:
                 items = as_given(items, flatten(arguments)[0])
             return Rebuilt(arguments, structure, items, self._known.ones)
 
-        self.comparing = True
-        try:
+        with self._compares():
             out, what, error = called_twice(path, self.fn, leaves, rebuilt, tensors)
-        finally:
-            self.comparing = False
         if what is None:
             return out
         self.paths.give_up_wrong(what)
@@ -299,6 +382,8 @@ class CompiledFunction(Compiled):
         leaves, structure = flatten((args, kwargs))
         if self._convert is not None:
             leaves = list(map(self._convert, leaves))
+        if self._varying:
+            leaves = self._varying.as_inputs(leaves, structure)
         tensors = [x for x in leaves if is_tensor(x)]
         of_tensors = same_ones(tensors), self._known.who(tensors, (args, kwargs))
         key = (structure, tuple(map(version_of, leaves)), *_modes(), *of_tensors)
@@ -353,15 +438,16 @@ class CompiledFunction(Compiled):
         if hooks_changed() and any(map(hooked, (*tensors, *version.closed_over))):
             self._hooked("a tensor outside")
             return self._in_python(args, kwargs)
-        return version(tensors, (args, kwargs) if self._convert is None else None)
+        plain = self._convert is None and not self._varying
+        return version(tensors, (args, kwargs) if plain else None)
 
     def _untape(self, reason, location):
         self._untaped = True
         self.paths.give_up(reason, location, loud=True)
 
-    def _environment(self, leaves, structure):
+    def _environment(self, leaves, structure, apart=()):
         objects = [*objects_among(leaves), *kept_by_structure(structure)]
-        return Environment((self.fn, *self.roots()), self.values, objects)
+        return Environment((self.fn, *self.roots()), self.values, objects, apart)
 
     def _met_statements(self, performed, environment):
         """Note whether model statements were performed, and what they read in a plain script."""
@@ -419,13 +505,16 @@ class CompiledFunction(Compiled):
             walk = iter(stand_ins)
             items = [next(walk) if is_tensor(x) else x for x in leaves]
             made.append(Rebuilt(arguments, structure, items, self._known.ones))
-            out, structure_of_it = flatten(self.fn(*made[-1].args, **made[-1].kwargs))
+            with self._varying.standing_in(rec, places):
+                out, structure_of_it = flatten(self.fn(*made[-1].args, **made[-1].kwargs))
             found[:] = [returned.tensor_of(x) for x in out], structure_of_it
             plain[:] = map(returned.plain, out)
             return tuple(x for x in found[0] if is_tensor(x))
 
         returned = rec.returned = ReturnedNumbers(self.fn, flat.__code__)
-        before = self._environment(leaves, structure)
+        self._varying.find(lambda apart: self._environment(leaves, structure, apart))
+        places = self._varying.places()
+        before = self._environment(leaves, structure, places)
         key = self._known.met(before, tensors, arguments, key)
         if before.opaque is not None or (before.asks_id and tensors):
             self.paths.give_up(before.opaque or _NUMBERED, loud=True)

@@ -152,6 +152,11 @@ class Paths(Sequence[P]):
         # A new list: another thread may be going through the old one.
         self._versions[version] = [path, *(p for p in self.of(version) if p is not path)]
 
+    def remove(self, path: P, version: Hashable) -> None:
+        """Drop a path."""
+        self.epoch += 1
+        self._versions[version] = [p for p in self.of(version) if p is not path]
+
     def forget(self, version: Hashable) -> None:
         """Drop the paths of a version."""
         self.epoch += 1

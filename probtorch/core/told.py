@@ -30,6 +30,7 @@ __all__ = [
     "drawn",
     "entered",
     "is_constant",
+    "is_number",
     "layout_read",
     "number",
     "numbers_shown",
@@ -128,6 +129,11 @@ def number(table: dict[str, T], key: str) -> T:
     """
     active = dispatch.recorder()
     return table[key] if active is None else active.number(table, key)
+
+
+def is_number(t: TensorBase) -> bool:
+    """Whether a tensor stands for a Python number."""
+    return t._extra is not None and "number" in t._extra
 
 
 def numbers_shown() -> None:

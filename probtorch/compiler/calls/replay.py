@@ -131,6 +131,8 @@ class Path:
         # The user's line where it ran first: to look for it at each run takes longer than the rest.
         self.place = None
         self.local = threading.local()
+        # How many floats of its tensors Python looked at: a path for each value of these.
+        self.looks = sum(type(value) is float for _, value, _ in rec.graph.guards)
         self.count, self.due = 0, 1  # runs so far, and the number of the next that is verified
         self.costs = ComparisonCosts()
         self._seconds = 0.0  # of a run, once one was timed

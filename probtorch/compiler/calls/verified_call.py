@@ -5,6 +5,7 @@ back to what the first one met. Which calls these are, and how close numbers mus
 verify.py.
 """
 
+import contextlib
 import threading
 import time
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from probtorch.core.dispatch import mark_changed, wrap
 from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import flatten
 
-__all__ = ["called_twice", "made_again"]
+__all__ = ["Apart", "called_twice", "made_again"]
 
 
 def called_twice(path, fn, leaves, rebuilt, tensors):
@@ -143,15 +144,75 @@ def made_again(path, result, arrays, put_back):
     out = path.run(arrays)
     if out is None:
         return None
-    native, mine = _tensors_and_rest(*flatten(out[0]), path), state.get()
-    if _form((native, mine)) == _form((wanted, after)):
-        computed = [("", x) for x in (*native[0], *mine.changed)]
-        expected = [("", x) for x in (*wanted[0], *after.changed)]
-        if difference(computed, expected, size=path.size) is None:
-            path.agreed()
-            return out
+    native = _tensors_and_rest(*flatten(out[0]), path), state.get()
+    if _same_runs(native, (wanted, after), path.size):
+        path.agreed()
+        return out
     path.due = path.count + 1
     return None
+
+
+class Apart:
+    """A call in Python whose changes are put back, as far as a path of the function knows them.
+
+    Parameters
+    ----------
+    path : Path
+    fn : callable
+    arguments : (tuple, dict)
+
+    Attributes
+    ----------
+    possible : bool
+        Whether they can be put back.
+    """
+
+    def __init__(self, path, fn, arguments):
+        self._path, self._fn, self._arguments = path, fn, arguments
+        self._state = _State(path)
+        shared = bool(self._state) and threading.active_count() > 1
+        self.possible = not shared and all(leaf._grad is not None for leaf in path.graded)
+        self._before, self._found = self._state.get(), None
+
+    def call(self):
+        """Make the call."""
+        self._found = self._run()
+
+    def _run(self):
+        args, kwargs = self._arguments
+        try:
+            with rarely_searched():
+                found, kind = flatten(self._fn(*args, **kwargs))
+            return _tensors_and_rest(found, kind, self._path), self._state.get()
+        finally:
+            self.put_back()
+
+    def put_back(self):
+        """Put all that the path changes back to what it was before the call."""
+        self._state.put(self._before)
+
+    def agrees(self, result):
+        """Whether another call, made since, has the same result, and left the same."""
+        after = self._state.get()
+        mine = _tensors_and_rest(*flatten(result), self._path), after
+
+        def again(seed):
+            self.put_back()
+            with OtherRounding(seed) if seed is not None else contextlib.nullcontext():
+                (computed, _), left = self._run()
+            return [*computed, *left.changed]
+
+        try:
+            return _same_runs(mine, self._found, self._path.size, again)
+        finally:
+            self._state.put(after)
+
+
+def _same_runs(mine, wanted, size, again=None):
+    if _form(mine) != _form(wanted):
+        return False
+    pairs = [[("", x) for x in (*found[0], *after.changed)] for found, after in (mine, wanted)]
+    return difference(*pairs, again, size) is None
 
 
 class _State:

@@ -66,13 +66,15 @@ def stand_ins(tensors, known, environment):
 
 
 def as_given(items, leaves):
-    """Return items with the caller's array in the place of a tensor that shows it, and an array in
-    that of one with other numbers.
+    """Return items with the caller's array in the place of a tensor that shows it, an array in
+    that of one with other numbers, and a float where the caller has one.
     """
     found = []
     for x, given in zip(items, leaves, strict=True):
         if is_tensor(x) and issubclass(type(given), np.ndarray):
             x = x.array if x.array.flags.writeable else given
+        elif is_tensor(x) and type(given) is float:
+            x = float(x.array)
         found.append(x)
     return found
 

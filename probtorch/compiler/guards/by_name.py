@@ -77,6 +77,17 @@ class ByName:
         self.unread: dict[int, object] = {}
         self.opaque: str | None = None
         self._asks_locks = False
+        # Of dicts, and cells, by id, what a replay reads anew: values by keys, and the names in
+        # code that make them count all the same; None of those that never do.
+        self._followed = {}
+
+    def _follow(self, table, names):
+        _, values, known = self._followed.setdefault(id(table), (table, {}, {}))
+        values |= {key: table[key] for key in names if names[key] is not None}
+        known |= names
+
+    def _is_followed(self, table, key):
+        return id(table) in self._followed and key in self._followed[id(table)][2]
 
     def _suspect(self, name):
         if name is not None and in_library(module_part(name)) and impure(name):
@@ -167,6 +178,8 @@ class ByName:
         # Not among the dicts: in a script, a loop writes another global at each turn.
         get = dict.get if isinstance(d, dict) else types.MappingProxyType.get
         for key in keys:
+            if self._is_followed(d, key):
+                continue
             self._places.add(get, d, key, d[key])
             todo.append((d[key], Way(path, f".{key}")))
 

@@ -82,6 +82,8 @@ class Environment(Walk):
         Returns a tuple of further values.
     arguments : iterable of (str, object), optional
         Further roots, and how to call them.
+    apart : iterable of (dict, key), optional
+        Numbers that do not count: whoever uses the snapshot reads them anew.
 
     Attributes
     ----------
@@ -93,8 +95,10 @@ class Environment(Walk):
         Whether code was met that may ask which object another one is, or for its number.
     """
 
-    def __init__(self, roots, values=None, arguments=()):
+    def __init__(self, roots, values=None, arguments=(), apart=()):
         super().__init__()
+        for table, key in apart:
+            self._follow(getattr(table, "cell", table), {key: None})
         self._options = (values, None if values is None else values())
         # Of all dicts that are watched, where there is such a thing; made when it is first asked
         # for.
@@ -177,9 +181,35 @@ class Environment(Walk):
                 return "an option"
         return None
 
+    def numbers_changed(self):
+        """Return where floats of Python's are others by now, if nothing else is another: a list of
+        what `number_at` takes, the same in another process.
+        """
+        if self.opaque is not None or any(
+            watch.changed() is not None
+            for watch in (self._keys, self._items, self._parts, self._arrays)
+        ):
+            return []
+        found = []
+        for i, watch in enumerate(self._with_numbers()):
+            rows = watch.numbers()
+            if rows is None:
+                return []
+            found += [(i, *row) for row in rows]
+        return found
+
+    def number_at(self, where):
+        """Return ``(table, key)``: where a float is that was found by `numbers_changed`, here or in
+        a like snapshot; None where there is none.
+        """
+        return self._with_numbers()[where[0]].number(where[1:])
+
+    def _with_numbers(self):
+        return self._values, self._dicts, self._places
+
     def follows(self, table):
         """Whether a dict was met of which replays read something anew."""
-        return id(table) in self._followed
+        return id(getattr(table, "cell", table)) in self._followed
 
     def owns(self, x):
         """Whether an object was met that has such dicts."""
@@ -189,7 +219,7 @@ class Environment(Walk):
         """Watch what replays read anew as well, where code has names for it."""
         self._filled = None
         for table, values, known in self._followed.values():
-            for key in [key for key in values if named(known[key])]:
+            for key in [key for key in values if known[key] is not None and named(known[key])]:
                 self._places.add(dict.get, table, key, values.pop(key))
 
     def boxes(self, everything=False):

@@ -132,9 +132,7 @@ class Walk(ByName):
         self.takes_leaves = False
         # (function that tells the state of a random generator, state, what to call it)
         self._generators = [(f, f(), name) for name, f in OF_MODULES.items()]
-        # Of dicts of ours, by id, what a replay reads anew: values by keys, and the names in code
-        # that make them count all the same.
-        self._followed, self._owners = {}, set()
+        self._owners = set()  # of dicts of which a replay reads something anew
 
     def _visit(self, x, path, todo):
         if stands_for_another(x):
@@ -199,8 +197,7 @@ class Walk(ByName):
         if hasattr(kind, "__followed__"):
             self._owners.add(id(x))
             for table, names in x.__followed__():
-                values = {key: table[key] for key in names}
-                self._followed.setdefault(id(table), (table, values, names))
+                self._follow(table, names)
             for name in getattr(kind, "__repeats__", ()):
                 found = (c.__dict__.get(name) for c in kind.__mro__)
                 self._seen.update((id(fn), fn) for fn in found if fn is not None)
@@ -410,6 +407,8 @@ class Walk(ByName):
     def _function(self, fn, path, todo):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
             value = contents(cell)
+            if self._is_followed(cell, "cell_contents"):
+                continue
             get = contents if value is None else getattr
             self._places.add(get, cell, "cell_contents", value)
             todo.append((value, Way(None, f"closure.{name}")))
@@ -452,6 +451,8 @@ class Walk(ByName):
                 self._seen.setdefault(id(module), module)
         read = global_names(fn.__code__)
         for name in [name for name in found if name in read]:
+            if self._is_followed(known, name):
+                continue
             if name in known or name in vars(builtins):
                 # A global may come to hide what is built in.
                 self._places.add(dict.get, known, name, known.get(name))

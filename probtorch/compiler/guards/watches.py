@@ -17,7 +17,7 @@ import numpy as np
 
 from probtorch.core.sameness import token
 
-__all__ = ["Contents", "Places", "WatchedArrays", "WatchedParts", "raw"]
+__all__ = ["CellTable", "Contents", "Places", "WatchedArrays", "WatchedParts", "raw"]
 
 # Containers of Python's own, whose subclasses may say anything of their items.
 _CONTAINERS = (
@@ -85,6 +85,44 @@ class Places:
                     return "a variable of an enclosing function" if is_cell else str(key)
                 self.values[i] = now
         return None
+
+    def numbers(self):
+        """Return the rows in which floats are others by now; None where anything else is."""
+        found = []
+        rows = zip(self.getters, self.places, self.keys, self.values, strict=True)
+        for i, (get, place, key, value) in enumerate(rows):
+            try:
+                now = get(place, key)
+            except _ABSENT:
+                now = None
+            if now is value or _same(now, value):
+                continue
+            if not (type(now) is type(value) is float and self.number((i,)) is not None):
+                return None
+            found.append((i,))
+        return found
+
+    def number(self, row):
+        """Return where the number of a row is, as ``(table, key)``; None where there is none."""
+        if not row[0] < len(self.places):
+            return None
+        place, key = self.places[row[0]], self.keys[row[0]]
+        if isinstance(place, types.CellType):
+            return CellTable(place), key
+        return (place, key) if type(place) is dict else None
+
+
+class CellTable:
+    """The variable of an enclosing function, as a dict of one entry."""
+
+    def __init__(self, cell):
+        self.cell = cell
+
+    def __getitem__(self, key):
+        return self.cell.cell_contents
+
+    def __setitem__(self, key, value):
+        self.cell.cell_contents = value
 
 
 class Contents:
@@ -172,6 +210,29 @@ class Contents:
                 if a is not b and not _same(a, b):
                     return self.name(place, i, str(way))
         return None
+
+    def numbers(self):
+        """As that of `Places`, for values of dicts."""
+        found = []
+        rows = zip(self.places, self.values, self._ways_in, strict=True)
+        for row, (place, before, iterate) in enumerate(rows):
+            now = self._listed(place, iterate)
+            if len(now) != len(before):
+                return None
+            for i, (a, b) in enumerate(zip(now, before, strict=True)):
+                if a is b or _same(a, b):
+                    continue
+                if not (type(place) is dict and type(a) is type(b) is float):
+                    return None
+                found.append((row, i))
+        return found
+
+    def number(self, row):
+        """As that of `Places`."""
+        if not (row[0] < len(self.places) and row[1] < len(self.values[row[0]])):
+            return None
+        place = self.places[row[0]]
+        return (place, list(place)[row[1]]) if type(place) is dict else None
 
 
 class WatchedParts:

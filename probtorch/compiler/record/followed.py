@@ -2,7 +2,8 @@
 
 The learning rate of a group is a number that schedules change between steps, or in a step. An
 optimizer asks for it by `told.number`, and computes with a 0-d tensor that each replay fills with
-what the group says by then. A schedule's `step` is an `Act`: Python's own call, ahead of the native
+what the group says by then. So it is with floats of the user's that were seen to change
+(`calls/varying.py`). A schedule's `step` is an `Act`: Python's own call, ahead of the native
 run where a later step of the optimizer reads what it changes, else after it.
 """
 
@@ -13,11 +14,12 @@ from typing import Protocol
 import numpy as np
 
 from probtorch.compiler.graph import GraphValue
+from probtorch.compiler.record.number import stand_in
 from probtorch.core.dispatch import set_recorder, wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, flatten, unflatten
 
-__all__ = ["Act", "FollowedNumbers", "Numbers"]
+__all__ = ["Act", "FollowedNumbers", "Numbers", "is_input"]
 
 
 class Remembers(Protocol):
@@ -76,6 +78,8 @@ class FollowedNumbers:
     ----------
     read : list of (int, dict, key, int or None, Tensor)
         How many acts came before, where the number is (its place in a tuple), what stands for it.
+    floats : set of int
+        Tensors, by id, that stand for nothing but floats.
     acts : list of Act
     shown : bool
         Whether Python looks at such numbers by itself, too.
@@ -83,6 +87,7 @@ class FollowedNumbers:
 
     def __init__(self):
         self.read, self.acts, self.shown = [], [], False
+        self.floats = set()
         self._now = {}  # tensors by dict, key and place, until the next act
 
     def number(self, table, key, bind):
@@ -91,6 +96,14 @@ class FollowedNumbers:
         if type(value) is tuple:
             return tuple(self._tensor(table, key, i, x, bind) for i, x in enumerate(value))
         return self._tensor(table, key, None, value, bind)
+
+    def float(self, table, key, bind):
+        """Return what stands for a number that has to stay a float."""
+        t = stand_in(table[key])
+        bind(t)
+        self.read.append((len(self.acts), table, key, None, t))
+        self.floats.add(id(t))
+        return t
 
     def _tensor(self, table, key, index, value, bind):
         if not _is_number(value):
@@ -147,6 +160,13 @@ def _is_number(x):
     return isinstance(x, (int, float)) and not isinstance(x, bool)
 
 
+def is_input(x):
+    """Whether a value may be an input: a float that Python divides by, and squares, as tensors do,
+    without an error.
+    """
+    return type(x) is float and 1e-100 < abs(x) < 1e100
+
+
 class Numbers:
     """What replays do about them.
 
@@ -156,7 +176,7 @@ class Numbers:
     """
 
     def __init__(self, followed):
-        self._read, acts = followed.read, followed.acts
+        self._read, acts, self._floats = followed.read, followed.acts, followed.floats
         last = max((before for before, *_ in self._read), default=0)
         self._early, self._late = acts[:last], acts[last:]
         self.owners = list({id(act.owner): act.owner for act in acts}.values())
@@ -188,7 +208,7 @@ class Numbers:
                 value = table[key] if index is None else table[key][index]
             except Exception:  # the call itself raises it
                 value = None
-            if not _is_number(value):
+            if not _is_number(value) or (id(t) in self._floats and not is_input(value)):
                 self.undo(before)
                 return None
             t.array[()] = value

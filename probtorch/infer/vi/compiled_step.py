@@ -12,9 +12,9 @@ compiled. The same holds for shapes of arguments that come later: their first st
 many a batch of its own size never comes back, and compiling takes a hundred times as long as a
 step. Which shapes there were is part of a fit's state, and so is ahead of how many steps in a row a
 Python value was changed that the model reads: after some of them all steps are eager, in a run that
-is resumed at the same one. The learning rate reaches compiled code as a
-tensor, so that schedules need no new recording; all other options of the optimizer belong to the
-recording.
+is resumed at the same one. So is which of these became inputs: floats, such as the weight of a
+term that is annealed. The learning rate reaches compiled code as a tensor, so that schedules need
+no new recording; all other options of the optimizer belong to the recording.
 """
 
 from __future__ import annotations
@@ -156,6 +156,7 @@ class CompiledStep:
                 quiet=True,  # `_give_up` tells
                 name="SVI.step",
             )
+            self._function.inputs = self.fit.inputs
         return self.reason is None
 
     def _look(self) -> None:
@@ -278,6 +279,7 @@ class CompiledStep:
             with enable_grad():
                 loss = function(*inputs)
                 fit.changes = function.changes if function.recorded is not None else 0
+                fit.inputs = function.inputs
                 # Whenever Python has run, on tensors: also where nothing has come of the recording.
                 in_python = function.recorded is not None or function.last is None
                 if in_python and self._before is not None and self._arrays_in.stand_in(inputs):

@@ -60,6 +60,8 @@ class FitMemory:
         Shapes of arguments that steps after the first one have had, in order.
     changes : int
         Ahead of how many of the last steps in a row a Python value was changed that they read.
+    inputs : tuple
+        Which numbers of Python's are inputs of native steps.
     good : callable or None
         Returns the state before the last step that was well.
     """
@@ -86,6 +88,7 @@ class FitMemory:
         self.num_steps = self.failures = 0
         self.shapes: dict[int, None] = {}
         self.changes = 0
+        self.inputs: tuple[tuple[int, ...], ...] = ()
         self.feed = Feed(lifted if is_precise(guide) else None)
         self.distributed = self.feed.joins_shards = bool(distributed)
         self.own_loss_and_grads = loss_and_grads
@@ -178,6 +181,7 @@ class FitMemory:
             "failures": self.failures,
             "shapes": tuple(self.shapes),
             "changes": self.changes,
+            "inputs": self.inputs,
         }
 
     def take(self, **known: object) -> FitState:
@@ -201,6 +205,7 @@ class FitMemory:
         self.feed.load_state_dict(state.loaders)
         self.num_steps, self.failures = state.step, state.failures
         self.shapes, self.changes = dict.fromkeys(state.shapes), state.changes
+        self.inputs = state.inputs
 
     def load(self, state: FitState) -> None:
         """Go to a state that may come from elsewhere, options of the optimizer included.

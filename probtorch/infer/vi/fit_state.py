@@ -53,6 +53,8 @@ class FitState:
         Which shapes of arguments later steps have had; see `CompiledStep`.
     changes : int
         Ahead of how many of the last steps in a row a Python value was changed that they read.
+    inputs : tuple of tuple of int
+        Which numbers of Python's are inputs of native steps; see `CompiledFunction`.
     """
 
     params: dict[str, TensorBase]
@@ -65,6 +67,7 @@ class FitState:
     failures: int = 0
     shapes: tuple[int, ...] = ()
     changes: int = 0
+    inputs: tuple[tuple[int, ...], ...] = ()
 
     def to_dict(self) -> dict[str, Tree]:
         """Return the state in nested dicts, lists, numbers and tensors, for `probtorch.save`."""
@@ -79,6 +82,7 @@ class FitState:
             "loaders": self.loaders,
             "shapes": list(self.shapes),
             "changes": self.changes,
+            "inputs": [list(x) for x in self.inputs],
             "generator": generator,
             "default_generator": default,
         }
@@ -111,6 +115,7 @@ class FitState:
             failures=state.get("failures", 0),  # earlier releases saved it elsewhere
             shapes=tuple(state.get("shapes", ())),
             changes=state.get("changes", 0),
+            inputs=tuple(tuple(x) for x in state.get("inputs", ())),
         )
 
 

@@ -1,5 +1,7 @@
 """Compiled steps of SVI: the numbers of eager ones, step by step, draws included."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -421,14 +423,15 @@ def test_a_resumed_run_of_steps_that_cannot_be_compiled_goes_on_bit_for_bit(opti
 
 @pytest.mark.filterwarnings("ignore:SVI.step runs eagerly")
 @pytest.mark.parametrize("at", [1, 2, 3, 9, 10, 12])
-def test_a_resumed_run_whose_model_reads_a_number_that_changes_goes_on_bit_for_bit(at):
+def test_a_resumed_run_whose_model_reads_a_constant_that_changes_goes_on_bit_for_bit(at):
     # After as many changes in a row as are compiled, steps are eager, in either run from the same
     # one on; sums of 300 terms show which steps are.
     annealed = {"weight": 0.1}
 
     def model():
         beta = probtorch.sample("beta", dist.Gamma(2.0, 1.0).expand([300]).to_event(1))
-        probtorch.factor("turned", annealed["weight"] * probtorch.log1p(probtorch.exp(beta)).sum())
+        weight = math.sqrt(annealed["weight"])  # of no tensor: it has to be a constant
+        probtorch.factor("turned", weight * probtorch.log1p(probtorch.exp(beta)).sum())
 
     def make():
         return SVI(model, AutoDiagonalNormal(model), Adam({"lr": 0.01}), seed=1)
@@ -445,6 +448,38 @@ def test_a_resumed_run_whose_model_reads_a_number_that_changes_goes_on_bit_for_b
     second.load_state_dict(first.state_dict())
     assert [step(second, k) for k in range(at, 16)] == losses[at:]
     assert second.state_dict()["changes"] == whole.state_dict()["changes"]
+
+
+@pytest.mark.parametrize("kind", ["entry", "variable", "argument"])
+@pytest.mark.parametrize("at", [1, 2, 3, 9])
+def test_a_resumed_run_whose_model_reads_a_number_that_changes_goes_on_bit_for_bit(at, kind):
+    # Powers are other native code where exponents are constants.
+    annealed, power = {"power": 1.5}, 1.5
+
+    def model(given):
+        beta = probtorch.sample("beta", dist.Gamma(2.0, 1.0).expand([300]).to_event(1))
+        by = {"entry": annealed["power"], "variable": power, "argument": given}[kind]
+        probtorch.factor("turned", -(beta**by).sum())
+
+    def make():
+        return SVI(model, AutoDiagonalNormal(model), Adam({"lr": 0.01}), seed=1)
+
+    def step(svi, k):
+        nonlocal power
+        annealed["power"] = power = (1.5, 1.5, 2.0, 2.5, 2.0)[min(k // 2, 4)]
+        return svi.step(power)
+
+    whole, first, second = make(), make(), make()
+    losses = [step(whole, k) for k in range(14)]
+    with probtorch.configure(jit=False):
+        eager = make()
+        assert [step(eager, k) for k in range(14)] == pytest.approx(losses, rel=1e-5)
+    assert whole.explain().splitlines()[0] == "SVI.step: 3 compiled paths"
+    assert whole.state_dict()["inputs"]
+    for k in range(at):
+        step(first, k)
+    second.load_state_dict(first.state_dict())
+    assert [step(second, k) for k in range(at, 14)] == losses[at:]
 
 
 @pytest.mark.parametrize("native", ["step", "run"])

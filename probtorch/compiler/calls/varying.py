@@ -1,0 +1,136 @@
+"""`VaryingNumbers`: floats of Python's that change between calls, and become inputs.
+
+The weight of a term in a loss rises from epoch to epoch, a temperature falls: an attribute of an
+object, a global, an entry of a dict, a variable of an enclosing function, an argument. The first
+recording takes each for a constant. Where one is another float later, and nothing else has changed,
+the next recording has a tensor of no dims in its place, which replays fill anew (`followed.py`);
+that of an argument is one of the tensors that are given.
+
+Python may tell a tensor from a float: `isinstance`, `math.exp`, a format, the dtype of what is made
+of it. So that call is made twice, with the floats first, and unless both come to the same, by what
+they return and what they leave, these floats stay constants, each value with a path of its own.
+"""
+
+import contextlib
+
+from probtorch.compiler.calls.versions import what_is_alike
+from probtorch.compiler.record.followed import is_input
+from probtorch.compiler.record.number import stand_in
+
+__all__ = ["VaryingNumbers"]
+
+# In place of the number of a watch, in labels.
+_ARGUMENT = -1
+
+
+class VaryingNumbers:
+    """Which floats are inputs of a function's paths.
+
+    Attributes
+    ----------
+    labels : list of tuple of int
+        What tells another process which floats are inputs, for `resume`.
+    """
+
+    def __init__(self):
+        self.labels = []
+        self._awaited = []  # labels of another process's
+        self._places = {}  # by who holds one and its key: both
+        self._arguments = {}  # by the structure of arguments: the numbers of leaves
+        self._constant = set()  # what has to stay a constant
+        self._met = {}  # the first version of those that differ in numbers alone
+
+    def __bool__(self):
+        return bool(self._arguments) or any(x[0] == _ARGUMENT for x in self._awaited)
+
+    def resume(self, labels):
+        """Make inputs of floats that another process did, as soon as there is something to see."""
+        self._awaited = [tuple(x) for x in labels if tuple(x) not in self.labels]
+
+    def find(self, snapshot):
+        """Look for those in snapshots; ``snapshot(places)`` takes one without the places given."""
+        while self._awaited:
+            where = self._awaited.pop(0)
+            place = snapshot(self.places()).number_at(where)
+            if place is not None and is_input(place[0][place[1]]):
+                self._places[_name_of(*place)] = place
+                self.labels.append(where)
+
+    def inputs(self, structure):
+        """Whether there are any in a call with arguments of a structure."""
+        return structure in self._arguments or bool(self.places())
+
+    def leave(self, structure):
+        """Let all of these be constants for good."""
+        self.labels = []
+        for t, key in self.places():
+            self._constant.add(_name_of(t, key))
+            del self._places[_name_of(t, key)]
+        self._constant |= {(structure, i) for i in self._arguments.pop(structure, ())}
+
+    # --------------------------------------------------------------------------- outside arguments
+
+    def places(self):
+        """Return where there are floats now that are inputs, a list of ``(table, key)``."""
+        return [(t, key) for t, key in self._places.values() if is_input(t[key])]
+
+    def follow_changed(self, environment):
+        """Make inputs of floats that have changed since a snapshot, if nothing else has; returns
+        whether there are any.
+        """
+        found = False
+        for where in environment.numbers_changed():
+            t, key = environment.number_at(where)
+            if _name_of(t, key) not in self._constant and is_input(t[key]):
+                self._places[_name_of(t, key)] = t, key
+                self.labels.append(where)
+                found = True
+        return found
+
+    @contextlib.contextmanager
+    def standing_in(self, rec, places):
+        """Context manager: tensors of a recording are in the places of floats."""
+        given = [(t, key, t[key], rec.float(t, key)) for t, key in places]
+        for t, key, _, x in given:
+            t[key] = x
+        try:
+            yield
+        finally:
+            for t, key, before, x in given:
+                if t[key] is x:
+                    t[key] = before
+                else:
+                    rec.refuse("a number that it changes, and that changes between calls, too")
+
+    # -------------------------------------------------------------------------------- of arguments
+
+    def new_arguments(self, key):
+        """Return which leaves of a version are floats, and others than in another one that is like
+        it in all else; and that other one. None where there is no such version.
+        """
+        other = self._met.setdefault(what_is_alike(key), key)
+        changed = [i for i, (a, b) in enumerate(zip(other[1], key[1], strict=True)) if a != b]
+        fixed = any((key[0], i) in self._constant or not _may_be_input(key[1][i]) for i in changed)
+        return None if fixed or not changed else (changed, other)
+
+    def follow_arguments(self, structure, numbers):
+        """Make inputs of leaves of arguments."""
+        self._arguments.setdefault(structure, set()).update(numbers)
+        self.labels += [(_ARGUMENT, i) for i in numbers]
+
+    def as_inputs(self, leaves, structure):
+        """Return leaves with tensors in the place of floats that are inputs."""
+        awaited = [x for x in self._awaited if x[0] == _ARGUMENT]
+        if awaited:
+            self._awaited = [x for x in self._awaited if x[0] != _ARGUMENT]
+            self.follow_arguments(structure, [i for _, i in awaited if i < len(leaves)])
+        numbers = self._arguments.get(structure, ())
+        return [stand_in(x) if i in numbers and is_input(x) else x for i, x in enumerate(leaves)]
+
+
+def _may_be_input(token):
+    return token[0] is float and is_input(float.fromhex(token[1]))
+
+
+def _name_of(table, key):
+    return id(getattr(table, "cell", table)), key

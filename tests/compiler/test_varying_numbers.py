@@ -1,0 +1,251 @@
+"""Floats of Python's that change between calls become inputs, and nobody can tell."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import probtorch
+import probtorch.distributions as dist
+import probtorch.nn.functional as F
+from probtorch import compile, tensor
+from probtorch.compiler.paths import CompileWarning
+from probtorch.core.tree import flatten
+from probtorch.optim import SGD
+
+X = tensor(np.linspace(-1.0, 1.0, 6), dtype=probtorch.float32)
+
+
+class Holder:
+    """What a user keeps a number in."""
+
+    def __init__(self):
+        self.number = 0.1
+
+
+def attribute(body):
+    holder = Holder()
+    return (lambda x: body(x, holder.number)), lambda v: setattr(holder, "number", v)
+
+
+def entry(body):
+    table = {"number": 0.1}
+    return (lambda x: body(x, table["number"])), lambda v: table.update(number=v)
+
+
+def variable(body):
+    number = 0.1
+
+    def change(v):
+        nonlocal number
+        number = v
+
+    return (lambda x: body(x, number)), change
+
+
+def global_one(body):
+    global NUMBER
+    NUMBER = 0.1
+
+    def change(v):
+        global NUMBER
+        NUMBER = v
+
+    return (lambda x: body(x, NUMBER)), change
+
+
+PLACES = [attribute, entry, variable, global_one]
+
+# What takes a number for what a tensor of no dims is, too.
+ALIKE = {
+    "product": lambda x, b: (x * b).sum(),
+    "arithmetic": lambda x, b: x * (b * 2 + 1) ** 2 / 3 - b // 0.2 + b % 0.2,
+    "branch": lambda x, b: x * b if b > 0.45 else x - b,
+    "larger": lambda x, b: x * max(b, 0.22),
+    "clamp": lambda x, b: x.clamp(-b, b),
+    "power": lambda x, b: x.abs() ** b,
+    "alpha": lambda x, b: x.clone().add_(x, alpha=b),
+    "where": lambda x, b: probtorch.where(x > b, x, b),
+    "numpy": lambda x, b: x * np.sqrt(b) + tensor(np.arange(6) * b),
+    "dropout": lambda x, b: F.dropout(x, b, True),
+    "location": lambda x, b: dist.Normal(b, 1.0).log_prob(x),
+    "draws": lambda x, b: dist.RelaxedBernoulli(b, logits=x).sample() * dist.Normal(0, b).sample(),
+}
+# What does not: each value is a constant, and Python has the last word.
+OTHERWISE = {
+    "exponential": lambda x, b: x * math.exp(-b),
+    "type": lambda x, b: x * b if isinstance(b, float) else x * 3,
+    "format": lambda x, b: x * len(f"{b:g}"),
+    "lookup": lambda x, b: x * {0.1: 1.0, 0.4: 2.0}.get(b, 5.0),
+    "text": lambda x, b: x * len(json.dumps(b)),
+    "range": lambda x, b: sum((x * i for i in range(int(10 * min(b, 9)))), X),
+    "integers": lambda x, b: probtorch.arange(3) * b,
+    "returned": lambda x, b: {"x": x * b, "b": b},
+    "array": lambda x, b: x[:3] * tensor(np.full(3, b)),
+    "method": lambda x, b: x * b.is_integer() + b.as_integer_ratio()[0] % 7,
+}
+VALUES = [0.1, 0.2, 0.3, 0.5, 0.4, 1.0, 0.7, 0.25]
+# What another path is for.
+STRANGE = [-0.0, 2, float("nan"), 0.6, 1e300, 0.5]
+
+
+def the_same(a, b):
+    """Whether results are the same, but for rounding."""
+    (a, of_a), (b, of_b) = flatten(a), flatten(b)
+    if repr(of_a) != repr(of_b) or list(map(type, a)) != list(map(type, b)):
+        return False
+    return all(
+        x.dtype == y.dtype and np.allclose(x.numpy(), y.numpy(), 1e-5, 1e-6, equal_nan=True)
+        if isinstance(x, probtorch.Tensor)
+        else repr(x) == repr(y)
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def outcome(fn, *args):
+    """The result, or the type of the error."""
+    probtorch.manual_seed(0)
+    try:
+        with np.errstate(all="ignore"):
+            return fn(*args)
+    except Exception as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [*((attribute, name) for name in ALIKE), *((place, "arithmetic") for place in PLACES[1:])],
+)
+def test_a_float_that_changes_is_an_input(place, name):
+    fn, change = place(ALIKE[name])
+    compiled = compile(fn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        for value in VALUES * 2:
+            change(value)
+            assert the_same(outcome(compiled, X), outcome(fn, X)), value
+    assert len(compiled.paths) <= 2 + (name in ("branch", "larger", "dropout"))
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_float_among_the_arguments_that_changes_is_an_input(name):
+    compiled = compile(ALIKE[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        for value in VALUES * 2:
+            assert the_same(outcome(compiled, X, value), outcome(ALIKE[name], X, value)), value
+    assert len(compiled.paths) <= 2 + (name in ("branch", "larger", "dropout"))
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        *((attribute, name) for name in (*ALIKE, *OTHERWISE)),
+        *((place, name) for place in PLACES[1:] for name in ("arithmetic", "type", "lookup")),
+    ],
+)
+def test_values_of_any_kind_mean_what_they_mean_to_python(place, name):
+    fn, change = place((ALIKE | OTHERWISE)[name])
+    compiled = compile(fn)
+    for value in [*VALUES[:4], *STRANGE]:
+        change(value)
+        assert the_same(outcome(compiled, X), outcome(fn, X)), value
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+@pytest.mark.parametrize("name", ["arithmetic", "draws", "type", "format", "lookup", "integers"])
+def test_arguments_of_any_kind_mean_what_they_mean_to_python(name):
+    fn = (ALIKE | OTHERWISE)[name]
+    compiled = compile(fn)
+    for value in [*VALUES[:4], *STRANGE]:
+        assert the_same(outcome(compiled, X, value), outcome(fn, X, value)), value
+
+
+def test_the_user_finds_a_float_where_a_float_was():
+    holder = Holder()
+    compiled = compile(lambda x: x * holder.number)
+    for value in VALUES:
+        holder.number = value
+        compiled(X)
+        assert type(holder.number) is float and holder.number == value
+
+
+def test_an_error_in_the_call_that_makes_an_input_leaves_the_float():
+    holder, wrong = Holder(), []
+
+    def fn(x):
+        if wrong:
+            raise KeyError("wrong")
+        return x * holder.number
+
+    compiled = compile(fn)
+    compiled(X)
+    holder.number = 0.2
+    wrong.append(1)
+    with pytest.raises(KeyError):
+        compiled(X)
+    assert holder.number == 0.2
+    wrong.clear()
+    for value in VALUES:
+        holder.number = value
+        assert the_same(compiled(X), fn(X))
+
+
+def test_each_step_of_training_is_made_once_where_a_float_becomes_an_input():
+    # Weights, momentum and draws: all that the call which is made twice changes is put back.
+    def train(wrap):
+        holder = Holder()
+        w = tensor(np.ones(6, np.float32)).requires_grad_()
+        optimizer = SGD([w], lr=0.1, momentum=0.9)
+        generator = probtorch.Generator().manual_seed(3)
+
+        def step():
+            optimizer.zero_grad()
+            noise = probtorch.randn(6, generator=generator)
+            loss = ((w * X + noise) ** 2).sum() + holder.number * w.abs().sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        step = wrap(step)
+        losses = []
+        for i in range(30):
+            holder.number = 0.1 + i // 3 / 10
+            losses.append(float(step()))
+        return losses, w.detach().numpy(), step
+
+    losses, weights, step = train(compile)
+    expected, wanted, _ = train(lambda fn: fn)
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
+    np.testing.assert_allclose(weights, wanted, rtol=1e-4, atol=1e-6)
+    assert step.reason is None and len(step.paths) < 6
+
+
+def test_two_floats_that_change_at_other_times_are_both_inputs():
+    holder, table = Holder(), {"b": 1.0}
+    fn = lambda x: x * holder.number + table["b"]
+    compiled = compile(fn)
+    for i in range(40):
+        holder.number, table["b"] = 0.1 + i // 4, 0.1 + i // 7
+        assert the_same(compiled(X), fn(X))
+    assert len(compiled.paths) <= 3
+
+
+def test_a_float_that_calls_change_themselves_is_none():
+    holder = Holder()
+
+    def fn(x):
+        holder.number *= 0.5
+        return x * holder.number
+
+    compiled = compile(fn)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(6):
+            before = holder.number
+            assert the_same(compiled(X), X * (before * 0.5))
+            assert holder.number == before * 0.5
+    assert "changes number" in str(told[0].message)
