@@ -244,9 +244,7 @@ class CompiledFunction(Compiled):
         if self.reason is not None:
             return self._in_python(args, kwargs), _PYTHON
         if not paths and self._follow_arguments(key):
-            again = self._leaves(args, kwargs)
-            given = again[3], self.paths.of(again[3]), *again[:3]
-            return self._native(*given, args, kwargs, detached)
+            return self._native_again(args, kwargs, detached)
         if paths and not self._varying.follow_changed(paths[0].environment):
             self._outdated(paths[0])
             if self.reason is not None:
@@ -258,14 +256,17 @@ class CompiledFunction(Compiled):
                 found = self._with_inputs(leaves, structure, tensors, key, (args, kwargs), detached)
                 if found is not None:
                     return found
-                # All of them are constants now.
-                again = self._leaves(args, kwargs)
-                given = again[3], self.paths.of(again[3]), *again[:3]
-                return self._native(*given, args, kwargs, detached)
+                return self._native_again(args, kwargs, detached)  # all of them are constants now
             return self._record(leaves, structure, tensors, key, (args, kwargs), detached)
         except Exception:
             self._versions.dismiss(key, counted=not paths)
             raise
+
+    def _native_again(self, args, kwargs, detached):
+        """Go on where other floats are inputs."""
+        leaves, structure, tensors, key = self._leaves(args, kwargs)
+        paths = self.paths.of(key)
+        return self._native(key, paths, leaves, structure, tensors, args, kwargs, detached)
 
     def _follow_arguments(self, key):
         """Make inputs of floats among arguments that have changed; returns whether any have."""

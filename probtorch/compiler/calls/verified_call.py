@@ -212,7 +212,7 @@ def _same_runs(mine, wanted, size, again=None):
     if _form(mine) != _form(wanted):
         return False
     pairs = [[("", x) for x in (*found[0], *after.changed)] for found, after in (mine, wanted)]
-    return difference(*pairs, again, size) is None
+    return difference(pairs[0], pairs[1], again, size) is None
 
 
 class _State:
