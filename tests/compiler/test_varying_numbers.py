@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 import warnings
 
 import numpy as np
@@ -249,3 +250,47 @@ def test_a_float_that_calls_change_themselves_is_none():
             assert the_same(compiled(X), X * (before * 0.5))
             assert holder.number == before * 0.5
     assert "changes number" in str(told[0].message)
+
+
+class Steps:
+    """A function with a state and a number, compiled."""
+
+    def __init__(self):
+        self.total, self.number = tensor(np.zeros(6, np.float32)), 0.1
+        self.step = compile(self._step)
+
+    def _step(self):
+        self.total.add_(X * self.number)
+        return self.total.sum()
+
+    def take(self, steps):
+        for i in range(steps):
+            self.number = 0.1 + i
+            self.step()
+
+
+def test_a_thread_of_a_progress_bar_does_not_count():
+    steps, done = Steps(), threading.Event()
+    monitor = type("TMonitor", (threading.Thread,), {"__module__": "tqdm._monitor"})
+    bar = monitor(target=done.wait)
+    bar.start()
+    try:
+        steps.take(12)
+    finally:
+        done.set()
+        bar.join()
+    assert len(steps.step.paths) == 2 and steps.step.reason is None
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+def test_where_other_threads_run_each_value_is_a_constant():
+    steps, done = Steps(), threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        steps.take(12)
+    finally:
+        done.set()
+        other.join()
+    assert len(steps.step.paths) > 2
+    np.testing.assert_allclose(steps.total.numpy(), X.numpy() * (12 * 0.1 + 66), rtol=1e-4)

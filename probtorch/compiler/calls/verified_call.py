@@ -19,6 +19,28 @@ from probtorch.core.tree import flatten
 __all__ = ["Apart", "called_twice", "made_again"]
 
 
+# Whose threads show progress, serve a notebook or a debugger, send logs: they run no code that
+# changes tensors.
+_BYSTANDERS = {
+    *("tqdm", "ipykernel", "IPython", "zmq", "jupyter_client", "debugpy", "pydevd"),
+    *("_pydevd_bundle", "wandb", "tensorboardX", "tensorboard", "sentry_sdk"),
+}
+
+
+def _others_at_work():
+    """Whether there are threads that may change tensors meanwhile."""
+    if threading.active_count() == 1:
+        return False
+    own = threading.current_thread()
+    return not all(t is own or _is_bystander(t) for t in threading.enumerate())
+
+
+def _is_bystander(thread):
+    target = getattr(thread, "_target", None)
+    modules = type(thread).__module__, getattr(target, "__module__", None) or ""
+    return any(name.partition(".")[0] in _BYSTANDERS for name in modules)
+
+
 def called_twice(path, fn, leaves, rebuilt, tensors):
     """Run a path, and the function in Python from the same state.
 
@@ -170,7 +192,7 @@ class Apart:
     def __init__(self, path, fn, arguments):
         self._path, self._fn, self._arguments = path, fn, arguments
         self._state = _State(path)
-        shared = bool(self._state) and threading.active_count() > 1
+        shared = bool(self._state) and _others_at_work()
         self.possible = not shared and all(leaf._grad is not None for leaf in path.graded)
         self._before, self._found = self._state.get(), None
 
