@@ -288,14 +288,18 @@ class CompiledFunction(Compiled):
         known = self.paths.of(key) or self.paths
         if not known:  # a run that is resumed: it was seen before that they may be inputs
             return self._record(leaves, structure, tensors, key, arguments, detached)
-        apart = Apart(known[0], self.fn, arguments)
+        environment = self._environment(*flatten(arguments))
+        apart = Apart(known[0], self.fn, arguments, environment)
         if not apart.possible:
             self._varying.leave(structure)
             return None
         paths = self.paths
         before = paths.reason, paths.aside, paths.told
-        with self._compares():
-            apart.call()
+        out = apart.call()
+        if out is not None:
+            # The next recording, with floats, tells what else the function changes.
+            self._varying.leave(structure, for_good=False)
+            return out[0], _PYTHON
         paths.told = True  # what is said of tensors need not hold of floats
         try:
             out, path = self._record(leaves, structure, tensors, key, arguments, detached)

@@ -131,9 +131,9 @@ def number(table: dict[str, T], key: str) -> T:
     return table[key] if active is None else active.number(table, key)
 
 
-def is_number(t: TensorBase) -> bool:
-    """Whether a tensor stands for a Python number."""
-    return t._extra is not None and "number" in t._extra
+def is_number(x: object) -> bool:
+    """Whether something is a tensor that stands for a Python number."""
+    return "number" in (getattr(x, "_extra", None) or ())
 
 
 def numbers_shown() -> None:

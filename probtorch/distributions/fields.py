@@ -491,5 +491,5 @@ def _resolved(constraint: Constraint, owner: object) -> Constraint:
 
 def _shown(value: Tensor) -> str:
     if isinstance(value, TensorBase):
-        return f"{value.array.item():g}" if value.array.ndim == 0 else f"{tuple(value.array.shape)}"
+        return f"{value:g}" if value.array.ndim == 0 else f"{tuple(value.array.shape)}"
     return repr(value)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import threading
 import warnings
 
@@ -72,6 +73,8 @@ ALIKE = {
     "numpy": lambda x, b: x * np.sqrt(b) + tensor(np.arange(6) * b),
     "dropout": lambda x, b: F.dropout(x, b, True),
     "location": lambda x, b: dist.Normal(b, 1.0).log_prob(x),
+    "temperature": lambda x, b: F.gumbel_softmax(x, tau=b),
+    "variance": lambda x, b: F.gaussian_nll_loss(x, X, b),
     "draws": lambda x, b: dist.RelaxedBernoulli(b, logits=x).sample() * dist.Normal(0, b).sample(),
 }
 # What does not: each value is a constant, and Python has the last word.
@@ -79,6 +82,7 @@ OTHERWISE = {
     "exponential": lambda x, b: x * math.exp(-b),
     "type": lambda x, b: x * b if isinstance(b, float) else x * 3,
     "format": lambda x, b: x * len(f"{b:g}"),
+    "shown": lambda x, b: x * len(repr(dist.Normal(b, 1.0))),
     "lookup": lambda x, b: x * {0.1: 1.0, 0.4: 2.0}.get(b, 5.0),
     "text": lambda x, b: x * len(json.dumps(b)),
     "range": lambda x, b: sum((x * i for i in range(int(10 * min(b, 9)))), X),
@@ -89,7 +93,7 @@ OTHERWISE = {
 }
 VALUES = [0.1, 0.2, 0.3, 0.5, 0.4, 1.0, 0.7, 0.25]
 # What another path is for.
-STRANGE = [-0.0, 2, float("nan"), 0.6, 1e300, 0.5]
+STRANGE = [-0.0, 2, -0.5, float("nan"), 0.6, 1e300, 0.5]
 
 
 def the_same(a, b):
@@ -195,6 +199,26 @@ def test_an_error_in_the_call_that_makes_an_input_leaves_the_float():
         assert the_same(compiled(X), fn(X))
 
 
+def test_a_float_that_is_gone_is_missed_as_by_python():
+    holder, rows = Holder(), []
+
+    def fn(x):
+        if rows:
+            del holder.number
+        return x * getattr(holder, "number", 3.0)
+
+    compiled = compile(fn)
+    for value in VALUES[:3]:
+        holder.number = value
+        compiled(X)
+    del holder.number
+    assert the_same(compiled(X), X * 3.0)
+    holder.number = 0.2
+    assert the_same(compiled(X), X * 0.2)
+    rows.append(1)
+    assert the_same(compiled(X), X * 3.0) and not vars(holder)
+
+
 def test_each_step_of_training_is_made_once_where_a_float_becomes_an_input():
     # Weights, momentum and draws: all that the call which is made twice changes is put back.
     def train(wrap):
@@ -223,6 +247,64 @@ def test_each_step_of_training_is_made_once_where_a_float_becomes_an_input():
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
     np.testing.assert_allclose(weights, wanted, rtol=1e-4, atol=1e-6)
     assert step.reason is None and len(step.paths) < 6
+
+
+W = probtorch.ones(6, requires_grad=True)
+COUNTS, SUM = [], probtorch.zeros(6)
+SGD_OF_W = SGD([W], lr=0.1)
+
+
+def fails(x):
+    SUM.add_(x)
+    raise KeyError("never compiled")
+
+
+ONCE = {
+    "items": lambda x: x + len(COUNTS) if COUNTS.append(1) is None else x,
+    "a tensor": lambda x: SUM.add_(x) * 2,
+    "draws": lambda x: x * probtorch.rand(()),
+    "draws of Python's": lambda x: x * random.random(),
+    "a gradient": lambda x: (W * x).sum().backward() or x,
+    "a step": lambda x: (W * x).sum().backward() or SGD_OF_W.step() or x,
+    "an error": fails,
+}
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+@pytest.mark.parametrize("kind", ["entry", "argument"])
+@pytest.mark.parametrize("name", ONCE)
+def test_what_another_value_leads_to_is_done_once(name, kind):
+    # In the call that is made with floats first: no path knows of it yet.
+    def run(wrap):
+        probtorch.manual_seed(0)
+        random.seed(0)
+        COUNTS.clear()
+        SUM.zero_()
+        W.grad = None
+        with probtorch.no_grad():
+            W.fill_(1.0)
+        table = {"number": 0.1}
+
+        def fn(x, given):
+            number = given if kind == "argument" else table["number"]
+            y = x * number
+            return ONCE[name](y) if 0.15 < number < 0.25 else y
+
+        fn, found = wrap(fn), []
+        for value in [*VALUES, 0.2, 0.1]:
+            table["number"] = value
+            try:
+                found.append(fn(X, value if kind == "argument" else 0).numpy().copy())
+            except KeyError:
+                found.append(None)
+            grad = None if W.grad is None else W.grad.numpy().copy()
+            left = W.detach().numpy().copy(), SUM.numpy().copy(), grad, len(COUNTS)
+            found += [left, probtorch.default_generator.get_state(), random.random()]
+        return found
+
+    expected, found = run(lambda fn: fn), run(compile)
+    for x, y in zip(flatten(found)[0], flatten(expected)[0], strict=True):
+        assert x is y is None or np.allclose(x, y, 1e-5, 1e-6)
 
 
 def test_two_floats_that_change_at_other_times_are_both_inputs():

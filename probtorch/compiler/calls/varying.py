@@ -60,19 +60,22 @@ class VaryingNumbers:
         """Whether there are any in a call with arguments of a structure."""
         return structure in self._arguments or bool(self.places())
 
-    def leave(self, structure):
-        """Let all of these be constants for good."""
+    def leave(self, structure, *, for_good=True):
+        """Let all of these be constants; those outside arguments until they change again, unless
+        `for_good`.
+        """
         self.labels = []
-        for t, key in self.places():
-            self._constant.add(_name_of(t, key))
-            del self._places[_name_of(t, key)]
+        for name in [_name_of(t, key) for t, key in self.places()]:
+            if for_good:
+                self._constant.add(name)
+            del self._places[name]
         self._constant |= {(structure, i) for i in self._arguments.pop(structure, ())}
 
     # --------------------------------------------------------------------------- outside arguments
 
     def places(self):
         """Return where there are floats now that are inputs, a list of ``(table, key)``."""
-        return [(t, key) for t, key in self._places.values() if is_input(t[key])]
+        return [(t, key) for t, key in self._places.values() if is_input(_value(t, key))]
 
     def follow_changed(self, environment):
         """Make inputs of floats that have changed since a snapshot, if nothing else has; returns
@@ -97,7 +100,7 @@ class VaryingNumbers:
             yield
         finally:
             for t, key, before, x in given:
-                if t[key] is x:
+                if _value(t, key) is x:
                     t[key] = before
                 else:
                     rec.refuse("a number that it changes, and that changes between calls, too")
@@ -130,6 +133,14 @@ class VaryingNumbers:
 
 def _may_be_input(token):
     return token[0] is float and is_input(float.fromhex(token[1]))
+
+
+def _value(table, key):
+    """What is in a place, None where there is nothing any more."""
+    try:
+        return table[key]
+    except (LookupError, ValueError):
+        return None
 
 
 def _name_of(table, key):

@@ -10,6 +10,7 @@ import threading
 import time
 from typing import NamedTuple
 
+from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.record.record import rarely_searched
 from probtorch.compiler.verify import OtherRounding, difference, moved, wavers
 from probtorch.core.dispatch import mark_changed, wrap
@@ -69,7 +70,7 @@ def called_twice(path, fn, leaves, rebuilt, tensors):
     if any(leaf._grad is None for leaf in path.graded):
         return None, None, None
     state = _State(path)
-    shared = bool(state) and threading.active_count() > 1
+    shared = bool(state) and _others_at_work()
     if shared:
         return path.run(arrays), None, None  # with others at work the state may change meanwhile
 
@@ -175,13 +176,15 @@ def made_again(path, result, arrays, put_back):
 
 
 class Apart:
-    """A call in Python whose changes are put back, as far as a path of the function knows them.
+    """A call in Python whose changes are put back, where a path of the function knows them all.
 
     Parameters
     ----------
     path : Path
     fn : callable
     arguments : (tuple, dict)
+    environment : Environment
+        What the function reads, as it is now.
 
     Attributes
     ----------
@@ -189,16 +192,46 @@ class Apart:
         Whether they can be put back.
     """
 
-    def __init__(self, path, fn, arguments):
+    def __init__(self, path, fn, arguments, environment):
         self._path, self._fn, self._arguments = path, fn, arguments
-        self._state = _State(path)
+        self._state, self._environment = _State(path), environment
         shared = bool(self._state) and _others_at_work()
         self.possible = not shared and all(leaf._grad is not None for leaf in path.graded)
         self._before, self._found = self._state.get(), None
+        given = {id(x): x for x in flatten(arguments)[0] if is_tensor(x)}
+        self._tensors = list((given | environment.tensors()).values())
+        self._generators = environment.generators()
 
     def call(self):
-        """Make the call."""
-        self._found = self._run()
+        """Make the call.
+
+        Returns
+        -------
+        tuple or None
+            ``(result,)`` where it changed, drew or called what the path does not know: then that
+            is the call, and nothing is put back. So it is with one that raises an error.
+        """
+        others, watch = self._others(), self._environment
+        args, kwargs = self._arguments
+        with rarely_searched(), Calls(watch.suspicious, watch.unread) as calls:
+            out = self._fn(*args, **kwargs)
+        known = calls.found is None and watch.drew() is None and watch.changed() is None
+        if not known or others != self._others():
+            return (out,)
+        self._found = _tensors_and_rest(*flatten(out), self._path), self._state.get()
+        self.put_back()
+        return None
+
+    def _others(self):
+        """What tensors and generators are that the path does not change."""
+        changed, regraded, drawn = self._state.known()
+        found = [g.get_state() for g in self._generators if id(g) not in drawn]
+        for t in self._tensors:
+            found.append(None if id(_root(t)) in changed else _root(t)._version)
+            g = None if id(t) in regraded else t._grad
+            found.append(None if g is None else id(g))
+            found.append(None if g is None or id(_root(g)) in changed else _root(g)._version)
+        return found
 
     def _run(self):
         args, kwargs = self._arguments
@@ -237,6 +270,10 @@ def _same_runs(mine, wanted, size, again=None):
     return difference(pairs[0], pairs[1], again, size) is None
 
 
+def _root(t):
+    return t if t._base is None else t._base
+
+
 class _State:
     """What a path changes besides its results: tensors outside, gradients, random generators."""
 
@@ -249,6 +286,11 @@ class _State:
 
     def __bool__(self):
         return bool(self._updates or self._leaves or self._generators or self._owners)
+
+    def known(self):
+        """Return the ids of tensors, of leaves whose gradients are set, and of generators."""
+        parts = map(_root, self._updates), self._leaves, self._generators
+        return [set(map(id, x)) for x in parts]
 
     def get(self):
         return _Saved(

@@ -27,6 +27,7 @@ from probtorch.compiler.guards.reading import (
     name_of,
 )
 from probtorch.compiler.guards.walk import Known, Walk
+from probtorch.core.rng import Generator, default_generator, generator_for
 from probtorch.core.sameness import PLAIN, is_value, token
 from probtorch.core.tensor_base import is_tensor
 
@@ -238,6 +239,12 @@ class Environment(Walk):
         found = {id(x): x for x in self._seen.values() if is_tensor(x)}
         bases = [x._base for x in found.values() if x._base is not None]
         return found | {id(x): x for x in bases}
+
+    def generators(self):
+        """Return the random generators that were met, and the one that draws are made from now."""
+        found = {id(x): x for x in self._seen.values() if isinstance(x, Generator)}
+        found |= {id(g): g for g in (default_generator, generator_for(None))}
+        return list(found.values())
 
     def drew(self):
         """Return the name of a random generator of Python or NumPy that was used, whose draws

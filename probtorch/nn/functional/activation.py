@@ -17,6 +17,7 @@ from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import normalize_dim
+from probtorch.core.told import is_number
 from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DomainError, ShapeError, users_stacklevel
 from probtorch.ops import arithmetic, exponential_sums, exponentials, extremes, trigonometry
@@ -442,7 +443,7 @@ def gumbel_softmax(
     dim : int
     """
     logits = as_tensor(logits, "gumbel_softmax")
-    if isinstance(tau, (int, float)) and not tau > 0.0:
+    if (isinstance(tau, (int, float)) or is_number(tau)) and not tau > 0.0:
         raise DomainError(
             "gumbel_softmax",
             expected="tau > 0",

@@ -15,6 +15,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.refusals import real_only
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.told import is_number
 from probtorch.core.typed import TensorLike
 from probtorch.errors import DomainError, ShapeError, users_stacklevel
 from probtorch.nn.arguments import reduction_of
@@ -280,7 +281,8 @@ def gaussian_nll_loss(
                 got=str(v.array.shape),
                 fix="one variance per element, or one for all elements of the last dim",
             )
-    if v.array.size and v.array.min() < 0:
+    # A number is looked at, so that a compiled function looks again.
+    if bool(v < 0) if is_number(var) else v.array.size and v.array.min() < 0:
         raise DomainError(
             "gaussian_nll_loss",
             expected="var >= 0",
