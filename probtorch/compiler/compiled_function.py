@@ -21,7 +21,7 @@ from probtorch.compiler.calls.replay import path_of
 from probtorch.compiler.calls.room import Admissions
 from probtorch.compiler.calls.same_call import same_call
 from probtorch.compiler.calls.varying import VaryingNumbers
-from probtorch.compiler.calls.verified_call import Apart, called_twice, made_again
+from probtorch.compiler.calls.verified_call import Apart, called_twice, made_again, others_at_work
 from probtorch.compiler.calls.versions import (
     FIXED,
     as_given,
@@ -285,6 +285,9 @@ class CompiledFunction(Compiled):
             The result, and the new path; None where the floats have to be constants, and nothing
             was done.
         """
+        if self._varying.places() and others_at_work():  # they would find the tensors there
+            self._varying.leave(structure)
+            return None
         known = self.paths.of(key) or self.paths
         if not known:  # a run that is resumed: it was seen before that they may be inputs
             return self._record(leaves, structure, tensors, key, arguments, detached)

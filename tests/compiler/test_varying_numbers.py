@@ -364,6 +364,26 @@ def test_a_thread_of_a_progress_bar_does_not_count():
     assert len(steps.step.paths) == 2 and steps.step.reason is None
 
 
+def test_other_threads_find_floats():
+    holder, done, seen = Holder(), [], set()
+
+    def look():
+        while not done:
+            seen.add(type(holder.number))
+
+    compiled = compile(lambda x: sum((x * holder.number + i for i in range(300)), x))
+    other = threading.Thread(target=look)
+    other.start()
+    try:
+        for value in VALUES[:4]:
+            holder.number = value
+            compiled(X)
+    finally:
+        done.append(True)
+        other.join()
+    assert seen == {float}
+
+
 @pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
 def test_where_other_threads_run_each_value_is_a_constant():
     steps, done = Steps(), threading.Event()

@@ -17,7 +17,7 @@ from probtorch.core.dispatch import mark_changed, wrap
 from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import flatten
 
-__all__ = ["Apart", "called_twice", "made_again"]
+__all__ = ["Apart", "called_twice", "made_again", "others_at_work"]
 
 
 # Whose threads show progress, serve a notebook or a debugger, send logs: they run no code that
@@ -28,7 +28,7 @@ _BYSTANDERS = {
 }
 
 
-def _others_at_work():
+def others_at_work():
     """Whether there are threads that may change tensors meanwhile."""
     if threading.active_count() == 1:
         return False
@@ -70,7 +70,7 @@ def called_twice(path, fn, leaves, rebuilt, tensors):
     if any(leaf._grad is None for leaf in path.graded):
         return None, None, None
     state = _State(path)
-    shared = bool(state) and _others_at_work()
+    shared = bool(state) and others_at_work()
     if shared:
         return path.run(arrays), None, None  # with others at work the state may change meanwhile
 
@@ -195,7 +195,7 @@ class Apart:
     def __init__(self, path, fn, arguments, environment):
         self._path, self._fn, self._arguments = path, fn, arguments
         self._state, self._environment = _State(path), environment
-        shared = bool(self._state) and _others_at_work()
+        shared = bool(self._state) and others_at_work()
         self.possible = not shared and all(leaf._grad is not None for leaf in path.graded)
         self._before, self._found = self._state.get(), None
         given = {id(x): x for x in flatten(arguments)[0] if is_tensor(x)}
