@@ -256,7 +256,7 @@ class CompiledFunction(Compiled):
                 found = self._with_inputs(leaves, structure, tensors, key, (args, kwargs), detached)
                 if found is not None:
                     return found
-                return self._native_again(args, kwargs, detached)  # all of them are constants now
+                return self._native_again(args, kwargs, detached)  # some are constants now
             return self._record(leaves, structure, tensors, key, (args, kwargs), detached)
         except Exception:
             self._versions.dismiss(key, counted=not paths)
@@ -282,8 +282,8 @@ class CompiledFunction(Compiled):
         Returns
         -------
         (object, Path or None) or None
-            The result, and the new path; None where the floats have to be constants, and nothing
-            was done.
+            The result, and the new path; None where some of the floats have to be constants, and
+            nothing was done.
         """
         if self._varying.places() and others_at_work():  # they would find the tensors there
             self._varying.leave(structure)
@@ -312,6 +312,7 @@ class CompiledFunction(Compiled):
                     same = apart.agrees(out)
                 if same:
                     self._changed, paths.told = 0, before[2]
+                    self._varying.settle()
                     return out, path
             if recorded:
                 paths.remove(path, key)

@@ -317,6 +317,21 @@ def test_two_floats_that_change_at_other_times_are_both_inputs():
     assert len(compiled.paths) <= 3
 
 
+@pytest.mark.parametrize("kind", ["entry", "argument"])
+def test_a_float_that_has_to_be_a_constant_leaves_others_inputs(kind):
+    table = {"a": 0.1, "b": 0.5}
+
+    def fn(x, a, b):
+        return x * a * math.exp(b) if kind == "argument" else x * table["a"] * math.exp(table["b"])
+
+    compiled = compile(fn)
+    for i in range(40):
+        table["a"], table["b"] = 0.1 + i, 0.5 + i // 20
+        given = tuple(table.values()) if kind == "argument" else (0, 0)
+        assert the_same(compiled(X, *given), fn(X, *given))
+    assert compiled.reason is None and len(compiled.paths) <= 6
+
+
 def test_a_float_that_calls_change_themselves_is_none():
     holder = Holder()
 

@@ -24,21 +24,21 @@ _ARGUMENT = -1
 
 
 class VaryingNumbers:
-    """Which floats are inputs of a function's paths.
-
-    Attributes
-    ----------
-    labels : list of tuple of int
-        What tells another process which floats are inputs, for `resume`.
-    """
+    """Which floats are inputs of a function's paths."""
 
     def __init__(self):
-        self.labels = []
         self._awaited = []  # labels of another process's
-        self._places = {}  # by who holds one and its key: both
+        self._places = {}  # by who holds one and its key: both, and the label
         self._arguments = {}  # by the structure of arguments: the numbers of leaves
         self._constant = set()  # what has to stay a constant
         self._met = {}  # the first version of those that differ in numbers alone
+        self._new = set()  # names of those that no recording has had yet
+
+    @property
+    def labels(self):
+        """What tells another process which floats are inputs, for `resume`: tuples of int."""
+        numbers = dict.fromkeys(i for x in self._arguments.values() for i in sorted(x))
+        return [*(x for _, _, x in self._places.values()), *((_ARGUMENT, i) for i in numbers)]
 
     def __bool__(self):
         return bool(self._arguments) or any(x[0] == _ARGUMENT for x in self._awaited)
@@ -53,29 +53,40 @@ class VaryingNumbers:
             where = self._awaited.pop(0)
             place = snapshot(self.places()).number_at(where)
             if place is not None and is_input(place[0][place[1]]):
-                self._places[_name_of(*place)] = place
-                self.labels.append(where)
+                self._places[_name_of(*place)] = *place, where
 
     def inputs(self, structure):
         """Whether there are any in a call with arguments of a structure."""
         return structure in self._arguments or bool(self.places())
 
+    def settle(self):
+        """Note that a recording had all of them, and came to what Python does."""
+        self._new.clear()
+
     def leave(self, structure, *, for_good=True):
-        """Let all of these be constants; those outside arguments until they change again, unless
-        `for_good`.
+        """Let those of these be constants that no recording has had yet, or else all; those outside
+        arguments until they change again, unless `for_good`.
         """
-        self.labels = []
-        for name in [_name_of(t, key) for t, key in self.places()]:
+        numbers = {(structure, i) for i in self._arguments.get(structure, ())}
+        names = {_name_of(t, key) for t, key in self.places()}
+        left = (numbers | names) & self._new or numbers | names
+        self._new -= left
+        for name in names & left:
+            self._places.pop(name)
             if for_good:
                 self._constant.add(name)
-            del self._places[name]
-        self._constant |= {(structure, i) for i in self._arguments.pop(structure, ())}
+        self._constant |= numbers & left
+        kept = {i for name, i in numbers - left}
+        if kept:
+            self._arguments[structure] = kept
+        else:
+            self._arguments.pop(structure, None)
 
     # --------------------------------------------------------------------------- outside arguments
 
     def places(self):
         """Return where there are floats now that are inputs, a list of ``(table, key)``."""
-        return [(t, key) for t, key in self._places.values() if is_input(_value(t, key))]
+        return [(t, key) for t, key, _ in self._places.values() if is_input(_value(t, key))]
 
     def follow_changed(self, environment):
         """Make inputs of floats that have changed since a snapshot, if nothing else has; returns
@@ -85,8 +96,8 @@ class VaryingNumbers:
         for where in environment.numbers_changed():
             t, key = environment.number_at(where)
             if _name_of(t, key) not in self._constant and is_input(t[key]):
-                self._places[_name_of(t, key)] = t, key
-                self.labels.append(where)
+                self._places[_name_of(t, key)] = t, key, where
+                self._new.add(_name_of(t, key))
                 found = True
         return found
 
@@ -119,7 +130,7 @@ class VaryingNumbers:
     def follow_arguments(self, structure, numbers):
         """Make inputs of leaves of arguments."""
         self._arguments.setdefault(structure, set()).update(numbers)
-        self.labels += [(_ARGUMENT, i) for i in numbers]
+        self._new |= {(structure, i) for i in numbers}
 
     def as_inputs(self, leaves, structure):
         """Return leaves with tensors in the place of floats that are inputs."""
