@@ -273,6 +273,8 @@ class CompiledFunction(Compiled):
         found = self._varying.new_arguments(key)
         if found is None or not self.paths.of(found[1]):
             return False
+        if self.paths.of(found[1])[0].environment.asks_type:
+            return False
         self._varying.follow_arguments(key[0], found[0])
         return True
 

@@ -52,6 +52,8 @@ class DataDensity(Compiled):
     was made with, until its own `set_data` is called.
     """
 
+    device: str | None = None  # evaluated on the host
+
     def __init__(
         self,
         fn: Callable[[TensorBase, TensorBase], TensorBase],

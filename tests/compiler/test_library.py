@@ -25,7 +25,7 @@ def test_everything_named_is_called_by_something():
     """BLAS and LAPACK by name in the renderer; special functions are the rows of the intrinsics."""
     folder = Path(library.__file__).parents[1] / "render"
     text = "".join(path.read_text() for path in folder.rglob("*.py"))
-    called = set(re.findall(r'f"pt_\{p\}([a-z]+)"', text))
+    called = set(re.findall(r'(?:f"pt_\{p\}|_of\(a, ")([a-z]+)"', text))
     special = {f"pt_{name}" for name in library.SPECIAL}
     assert {name[4:] for name in library.names() if name not in special} == called
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import numbers
 import random
 import threading
 import warnings
@@ -77,6 +78,15 @@ ALIKE = {
     "variance": lambda x, b: F.gaussian_nll_loss(x, X, b),
     "draws": lambda x, b: dist.RelaxedBernoulli(b, logits=x).sample() * dist.Normal(0, b).sample(),
 }
+
+
+def matched(x, b):
+    match b:
+        case float() if b < 0.15:
+            return x * 10
+    return x
+
+
 # What does not: each value is a constant, and Python has the last word.
 OTHERWISE = {
     "exponential": lambda x, b: x * math.exp(-b),
@@ -158,6 +168,30 @@ def test_values_of_any_kind_mean_what_they_mean_to_python(place, name):
     for value in [*VALUES[:4], *STRANGE]:
         change(value)
         assert the_same(outcome(compiled, X), outcome(fn, X)), value
+
+
+# Whether Python tells a float from a tensor shows at some values alone, later than it became an input.
+LATER = {
+    "isinstance": lambda x, b: x * 10 if isinstance(b, float) and b < 0.15 else x,
+    "type": lambda x, b: x * 10 if type(b) is float and b < 0.15 else x,
+    "class": lambda x, b: x * 10 if b.__class__ is float and b < 0.15 else x,
+    "number": lambda x, b: x * 10 if isinstance(b, numbers.Real) and b < 0.15 else x,
+    "lookup": lambda x, b: x * {0.1: 10}.get(b, 1),
+    "member": lambda x, b: x * 10 if b in {0.1, 0.2} else x,
+    "match": matched,
+}
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+@pytest.mark.parametrize("how", ["attribute", "argument"])
+@pytest.mark.parametrize("name", LATER)
+def test_what_tells_a_float_from_a_tensor_is_heard_wherever_it_matters(name, how):
+    fn, change = attribute(LATER[name]) if how == "attribute" else (LATER[name], lambda v: None)
+    compiled = compile(fn, verify=False)
+    for value in [0.9, 0.8, 0.7, 0.6, 0.1, 0.5, 0.1]:
+        change(value)
+        args = (X,) if how == "attribute" else (X, value)
+        assert the_same(compiled(*args), fn(*args)), value
 
 
 @pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")

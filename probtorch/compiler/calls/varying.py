@@ -93,6 +93,8 @@ class VaryingNumbers:
         whether there are any.
         """
         found = False
+        if environment.asks_type:
+            return found
         for where in environment.numbers_changed():
             t, key = environment.number_at(where)
             if _name_of(t, key) not in self._constant and is_input(t[key]):
@@ -104,7 +106,7 @@ class VaryingNumbers:
     @contextlib.contextmanager
     def standing_in(self, rec, places):
         """Context manager: tensors of a recording are in the places of floats."""
-        given = [(t, key, t[key], rec.float(t, key)) for t, key in places]
+        given = [(t, key, t[key], rec.float_of(t, key)) for t, key in places]
         for t, key, _, x in given:
             t[key] = x
         try:

@@ -112,7 +112,7 @@ _PURE = {
     "sys.getdefaultencoding", "sys.exit", "datetime", "_datetime", "calendar", "zoneinfo", "numpy",
     "scipy", "pandas", "xarray", "probtorch", "opt_einsum", "einops", "keyword",
     "reprlib", "pprint", "argparse", "ast", "dis", "importlib", "_frozen_importlib", "unittest",
-    "pytest", "_pytest", "_thread", "graphlib", "colorsys", "difflib", "unicodedata", "genericpath",
+    "pytest", "_pytest", "_thread", "codecs.BufferedIncrementalDecoder", "graphlib", "colorsys", "difflib", "unicodedata", "genericpath",
     "posixpath", "os._Environ", "uuid.UUID",
     "pathlib.PurePath", "pathlib._local.PurePath", "pathlib._abc.PurePathBase",
     "pathlib.Path.__new__", "pathlib.Path.__init__", "pathlib._local.Path.__new__",

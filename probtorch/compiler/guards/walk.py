@@ -122,13 +122,15 @@ class Walk(ByName):
         Whether code was met that may ask which object another one is.
     asks_id : bool
         Whether code was met that may ask for the number that Python has for it (`id`).
+    asks_type : bool
+        Whether code of the user's was met that may ask for the type of anything (`type`).
     takes_leaves : bool
         Whether code was met that may make something of leaves of the tape alone: an optimizer.
     """
 
     def __init__(self):
         super().__init__()
-        self.asks_who, self.asks_id = False, False
+        self.asks_who, self.asks_id, self.asks_type = False, False, False
         self.takes_leaves = False
         # (function that tells the state of a random generator, state, what to call it)
         self._generators = [(f, f(), name) for name, f in OF_MODULES.items()]
@@ -464,6 +466,7 @@ class Walk(ByName):
                     # In a method such as `__hash__` it is the object's own.
                     own = fn.__name__.startswith("__") and fn.__name__.endswith("__")
                     self.asks_who, self.asks_id = True, self.asks_id or not own
+                self.asks_type = self.asks_type or name == "type"
                 value = vars(builtins)[name]
                 self._dicts.add(dict.get, vars(builtins), name, value)
                 todo.append((value, Way(None, name)))

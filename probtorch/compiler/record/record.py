@@ -519,10 +519,6 @@ class Recorder(Subgraphs):
             return table[key]
         return self.followed.number(table, key, self._bind_number)
 
-    def float(self, table, key):
-        """Stand in for a float that a replay reads anew."""
-        return self.followed.float(table, key, self._bind_number)
-
     def _bind_number(self, t):
         self._bind(t, GraphValue(t.array.shape, t.array.dtype, "ref", array=t))
 

@@ -84,6 +84,10 @@ class Recording(Interpreter):
 
     # --------------------------------------------------------------------------------------- values
 
+    def float_of(self, table, key):
+        """Return what stands for a float that replays read anew."""
+        return self.followed.float(table, key, self._bind_number)
+
     def add_input(self, t, *, owned=False):
         """Make tensor `t` an input of the graph; an `owned` one may be changed in place."""
         v = GraphValue(t.array.shape, t.array.dtype, "input")

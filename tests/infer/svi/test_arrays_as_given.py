@@ -173,7 +173,7 @@ def test_an_array_that_the_model_changes_is_changed_once_a_step():
 
 def test_floats_that_change_are_told_to_be_tensors():
     def weighted(y, weight):
-        scale = 10.0 if isinstance(weight, float) and weight < 0.5 else 1.0
+        scale = 10.0 if type(weight) is float and weight < 0.5 else 1.0
         m = sample("m", dist.Normal(0.0, scale))
         with plate("rows", len(y)):
             sample("y", dist.Normal(m, 1.0), obs=y)
