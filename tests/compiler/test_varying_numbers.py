@@ -170,7 +170,7 @@ def test_values_of_any_kind_mean_what_they_mean_to_python(place, name):
         assert the_same(outcome(compiled, X), outcome(fn, X)), value
 
 
-# Whether Python tells a float from a tensor shows at some values alone, later than it became an input.
+# Whether Python tells a float from a tensor shows at some values alone, after it became an input.
 LATER = {
     "isinstance": lambda x, b: x * 10 if isinstance(b, float) and b < 0.15 else x,
     "type": lambda x, b: x * 10 if type(b) is float and b < 0.15 else x,
