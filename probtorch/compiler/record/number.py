@@ -32,7 +32,7 @@ class Number(Tensor):
 
     __slots__ = ()
 
-    @property
+    @property  # type: ignore[misc]  # what typeshed has can be written to
     def __class__(self):
         # Asked by `isinstance` for whatever is no class of tensors: `float`, say.
         if not sys._getframe(1).f_code.co_filename.startswith(_OURS):

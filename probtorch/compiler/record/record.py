@@ -519,9 +519,6 @@ class Recorder(Subgraphs):
             return table[key]
         return self.followed.number(table, key, self._bind_number)
 
-    def _bind_number(self, t):
-        self._bind(t, GraphValue(t.array.shape, t.array.dtype, "ref", array=t))
-
     def numbers_shown(self):
         """Note that Python looks at numbers that would be read anew."""
         self.followed.shown = True

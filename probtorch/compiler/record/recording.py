@@ -88,6 +88,9 @@ class Recording(Interpreter):
         """Return what stands for a float that replays read anew."""
         return self.followed.float(table, key, self._bind_number)
 
+    def _bind_number(self, t):
+        self._bind(t, GraphValue(t.array.shape, t.array.dtype, "ref", array=t))
+
     def add_input(self, t, *, owned=False):
         """Make tensor `t` an input of the graph; an `owned` one may be changed in place."""
         v = GraphValue(t.array.shape, t.array.dtype, "input")
