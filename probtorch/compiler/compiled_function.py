@@ -313,15 +313,17 @@ class CompiledFunction(Compiled):
                 with self._compares():
                     same = apart.agrees(out)
                 if same:
-                    self._changed, paths.told = 0, before[2]
+                    self._changed = 0
                     self._varying.settle()
                     return out, path
             if recorded:
                 paths.remove(path, key)
         except Exception:  # of a tensor, where a float is taken
             self._versions.dismiss(key, counted=True)
+        finally:
+            paths.told = before[2]
         apart.put_back()
-        paths.reason, paths.aside, paths.told = before
+        paths.reason, paths.aside = before[:2]
         self.recorded = None
         self._varying.leave(structure)
         return None

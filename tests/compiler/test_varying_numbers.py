@@ -445,3 +445,19 @@ def test_where_other_threads_run_each_value_is_a_constant():
         other.join()
     assert len(steps.step.paths) > 2
     np.testing.assert_allclose(steps.total.numpy(), X.numpy() * (12 * 0.1 + 66), rtol=1e-4)
+
+
+def test_what_is_printed_is_printed_once_a_call_that_runs_in_python(capsys):
+    holder = Holder()
+
+    def fn(x):
+        print("called")
+        return x * holder.number
+
+    compiled = compile(fn, verify=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled(X)
+        holder.number = 0.2
+        compiled(X)
+    assert capsys.readouterr().out == "called\ncalled\n"

@@ -6,6 +6,8 @@ verify.py.
 """
 
 import contextlib
+import io
+import sys
 import threading
 import time
 from typing import NamedTuple
@@ -213,10 +215,20 @@ class Apart:
         """
         others, watch = self._others(), self._environment
         args, kwargs = self._arguments
-        with rarely_searched(), Calls(watch.suspicious, watch.unread) as calls:
-            out = self._fn(*args, **kwargs)
-        known = calls.found is None and watch.drew() is None and watch.changed() is None
-        if not known or others != self._others():
+        printed, done = io.StringIO(), False
+        try:
+            with (
+                rarely_searched(),
+                Calls(watch.suspicious, watch.unread) as calls,
+                contextlib.redirect_stdout(printed),  # the recording prints it again
+            ):
+                out = self._fn(*args, **kwargs)
+            known = calls.found is None and watch.drew() is None and watch.changed() is None
+            done = known and others == self._others()
+        finally:
+            if not done:
+                sys.stdout.write(printed.getvalue())
+        if not done:
             return (out,)
         self._found = _tensors_and_rest(*flatten(out), self._path), self._state.get()
         self.put_back()

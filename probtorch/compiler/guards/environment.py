@@ -20,6 +20,8 @@ library that may answer otherwise each time makes the snapshot `suspicious`: whe
 for `calls` to hear.
 """
 
+import zlib
+
 from probtorch.compiler.guards import dict_versions
 from probtorch.compiler.guards.dict_versions import DictVersions
 from probtorch.compiler.guards.reading import (
@@ -196,14 +198,16 @@ class Environment(Walk):
             rows = watch.numbers()
             if rows is None:
                 return []
-            found += [(i, *row) for row in rows]
+            found += [(i, _number_of(watch.number(row)[1]), *row) for row in rows]
         return found
 
     def number_at(self, where):
         """Return ``(table, key)``: where a float is that was found by `numbers_changed`, here or in
         a like snapshot; None where there is none.
         """
-        return self._with_numbers()[where[0]].number(where[1:])
+        watch, key, *row = where
+        found = self._with_numbers()[watch].number(tuple(row))
+        return found if found is not None and _number_of(found[1]) == key else None
 
     def _with_numbers(self):
         return self._values, self._dicts, self._places
@@ -251,3 +255,8 @@ class Environment(Walk):
         cannot be replayed; None without one.
         """
         return next((name for state, before, name in self._generators if state() != before), None)
+
+
+def _number_of(key):
+    """A number for the name of an attribute or a variable, the same in every process."""
+    return zlib.crc32(repr(key).encode())
