@@ -304,6 +304,7 @@ class CompiledFunction(Compiled):
         if out is not None:
             # The next recording, with floats, tells what else the function changes.
             self._varying.leave(structure, for_good=False)
+            self._note_changed(key, environment.changed())
             return out[0], _PYTHON
         paths.told = True  # what is said of tensors need not hold of floats
         try:
@@ -581,14 +582,7 @@ class CompiledFunction(Compiled):
             self.paths.give_up(_DRAWN.format(drawn), loud=True)
             return plain, None
         rec.followed.judge(before, rec.refuse)
-        changed = None if rec.unsupported else before.changed()
-        often = self._changes.reason(key, changed)
-        if changed is not None:
-            # Perhaps something that is made once, at the first call; or a cache that was filled
-            # anew and looks again as it did when other paths were recorded.
-            self.paths.clear()
-            if often is not None:
-                self.paths.give_up(often)
+        if self._note_changed(key, None if rec.unsupported else before.changed()):
             return plain, None
         if not before.watch_elements(rec.pinned):
             rec.refuse("a mask or an index that it changes, whose values shapes depend on")
@@ -624,6 +618,20 @@ class CompiledFunction(Compiled):
                 tell_of_prints(self.name, rec.prints)
                 return path.rebuild(path.apart(result, tensors)), path
         return plain, None
+
+    def _note_changed(self, key, changed):
+        """Note what a call has changed that the function reads, None where it has not; returns
+        whether it has: then no path holds any more.
+        """
+        often = self._changes.reason(key, changed)
+        if changed is None:
+            return False
+        # Perhaps something that is made once, at the first call; or a cache that was filled anew
+        # and looks again as it did when other paths were recorded.
+        self.paths.clear()
+        if often is not None:
+            self.paths.give_up(often)
+        return True
 
     def notes(self):
         """Return what `explain` says besides."""

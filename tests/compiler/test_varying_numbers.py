@@ -1,5 +1,6 @@
 """Floats of Python's that change between calls become inputs, and nobody can tell."""
 
+import functools
 import json
 import math
 import numbers
@@ -461,3 +462,26 @@ def test_what_is_printed_is_printed_once_a_call_that_runs_in_python(capsys):
         holder.number = 0.2
         compiled(X)
     assert capsys.readouterr().out == "called\ncalled\n"
+
+
+def test_a_cache_that_the_call_fills_which_makes_an_input_ends_older_paths():
+    # It then looks as it did when they were recorded, and holds something else.
+    holder, factor = Holder(), [2.0]
+
+    @functools.lru_cache
+    def looked_up(n):
+        return n * factor[0]
+
+    def fn(x):
+        return x * looked_up(3) + holder.number
+
+    compiled = compile(fn, verify=False)
+    for i in range(10):
+        if i == 2:
+            factor[0] = 5.0
+        if i == 4:
+            looked_up.cache_clear()
+            holder.number = 0.2
+        if i == 7:
+            holder.number = 0.3
+        assert the_same(compiled(X), fn(X)), i
