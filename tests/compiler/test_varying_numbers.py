@@ -478,10 +478,9 @@ def test_a_cache_that_the_call_fills_which_makes_an_input_ends_older_paths():
     compiled = compile(fn, verify=False)
     for i in range(10):
         if i == 2:
-            factor[0] = 5.0
-        if i == 4:
-            looked_up.cache_clear()
             holder.number = 0.2
-        if i == 7:
-            holder.number = 0.3
+        if i == 4:
+            factor[0] = 5.0
+        if i == 5:
+            looked_up.cache_clear()
         assert the_same(compiled(X), fn(X)), i
