@@ -3,6 +3,7 @@
 import dis
 import functools
 import importlib.util
+import sys
 import types
 
 __all__ = [
@@ -126,13 +127,14 @@ def handed_on(code):
             end = i + (steps[i + 1].opname in ("LOAD_ATTR", "LOAD_METHOD"))
             # What is called comes with an empty place on the stack, for a `self`.
             loads = any("NULL" in s.argrepr for s in steps[i : end + 1])
-            around = steps[max(i - 1, 0)], steps[min(end + 1, len(steps) - 1)]
-            pushed = any(s.opname == "PUSH_NULL" for s in around)
+            beside = steps[min(end + 1, len(steps) - 1) if _NULL_FOLLOWS else max(i - 1, 0)]
+            pushed = beside.opname == "PUSH_NULL"
             if not (loads or pushed or steps[end].opname == "LOAD_METHOD"):
                 found[step.argval, steps[end].argval if end > i else None] = None
     return tuple(found)
 
 
+_NULL_FOLLOWS = sys.version_info >= (3, 13)  # ahead of what is called before
 _NO_STEPS = "CACHE", "NOP", "EXTENDED_ARG", "PRECALL"
 _OF_VARIABLES = "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME"
 
