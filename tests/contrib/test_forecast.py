@@ -74,6 +74,7 @@ def test_draws_have_the_exact_moments_of_a_linear_gaussian_series(kind):
     np.testing.assert_allclose(np.corrcoef(pred.T), cov / np.outer(spread, spread), atol=0.1)
 
 
+@pytest.mark.filterwarnings("ignore:too few effective draws")
 def test_fits_are_compiled():
     data = tensor(wandering()[:, None])
     fit = Forecaster(Level(), data, num_steps=20, seed=0)
