@@ -73,6 +73,15 @@ class Places:
                 return None
         except _ABSENT:
             pass
+        for i, now, value in self._other_objects():
+            if not _same(now, value):
+                is_cell = isinstance(self.places[i], types.CellType)
+                return "a variable of an enclosing function" if is_cell else str(self.keys[i])
+            self.values[i] = now
+        return None
+
+    def _other_objects(self):
+        """Yield rows where there is another object now, what it is and what it was."""
         rows = zip(self.getters, self.places, self.keys, self.values, strict=True)
         for i, (get, place, key, value) in enumerate(rows):
             try:
@@ -80,22 +89,13 @@ class Places:
             except _ABSENT:
                 now = None
             if now is not value:
-                if not _same(now, value):
-                    is_cell = isinstance(place, types.CellType)
-                    return "a variable of an enclosing function" if is_cell else str(key)
-                self.values[i] = now
-        return None
+                yield i, now, value
 
     def numbers(self):
         """Return the rows in which floats are others by now; None where anything else is."""
         found = []
-        rows = zip(self.getters, self.places, self.keys, self.values, strict=True)
-        for i, (get, place, key, value) in enumerate(rows):
-            try:
-                now = get(place, key)
-            except _ABSENT:
-                now = None
-            if now is value or _same(now, value):
+        for i, now, value in self._other_objects():
+            if _same(now, value):
                 continue
             if not (type(now) is type(value) is float and self.number((i,)) is not None):
                 return None
