@@ -206,13 +206,22 @@ ROWS = [
 ]
 
 
+def maker(case):
+    """What makes the distribution of a case from its parameters, without the rest of the case: all
+    that its twin reaches in SciPy and mpmath would be watched in a compiled function.
+    """
+    cls, names, fixed = case.cls, case.params, case.fixed
+    return lambda given: cls(**dict(zip(names, given, strict=False)), **fixed)
+
+
 @pytest.mark.parametrize(("name", "parameters", "x"), ROWS, ids=[r[0] for r in ROWS])
 def test_densities_and_slopes_hold_where_they_were_wrong(name, parameters, x):
     case = next(c for c in UNIVARIATE if c.id == name)
+    make = maker(case)
 
     def fn(*leaves):
         leaves = [v.detach().requires_grad_() for v in leaves]
-        d = case.cls(**dict(zip(case.params, leaves, strict=False)), **case.fixed)
+        d = make(leaves)
         lp = d.log_prob(leaves[-1])
         return lp, *grad(lp, leaves[:-1], materialize_grads=True)
 
@@ -249,9 +258,10 @@ def test_single_precision_holds_where_squares_and_quotients_do_not(name, paramet
     exact = TWINS[name]
     numbers = [tensor(np.array([v], np.float32)) for v in (*parameters, x)]
 
+    make = maker(case)
+
     def fn(*given):
-        d = case.cls(**dict(zip(case.params, given, strict=False)), **case.fixed)
-        return d.log_prob(given[-1])
+        return make(given).log_prob(given[-1])
 
     native, (*parameters, x) = compile(fn), (v.item() for v in numbers)
     for run in (fn, native):
