@@ -75,10 +75,10 @@ def strangers(arrays):
 
 @every_case
 def test_a_compiled_function_refuses_what_the_eager_one_refuses(case):
-    values, arrays, x = made(case)
+    (values, arrays, x), cls = made(case), case.cls
 
     def total(**given):
-        return case.cls(**{**values, **given}).log_prob(x).sum()
+        return cls(**{**values, **given}).log_prob(x).sum()
 
     native = compile(total)
     with warnings.catch_warnings():
@@ -93,13 +93,13 @@ def test_a_compiled_function_refuses_what_the_eager_one_refuses(case):
 
 @every_case
 def test_a_density_is_zero_where_a_parameter_is_refused(case):
-    values, arrays, x = made(case)
+    (values, arrays, x), cls = made(case), case.cls
     ends = np.cumsum([0, *(a.size for a in arrays.values())])
 
     def logdensity(q):
         parts = zip(arrays.items(), ends[:-1], ends[1:], strict=True)
         given = {n: q[i:j].reshape(a.shape) for (n, a), i, j in parts}
-        return case.cls(**{**values, **given}).log_prob(x).sum()
+        return cls(**{**values, **given}).log_prob(x).sum()
 
     def eager(q):
         try:
@@ -202,10 +202,10 @@ def test_a_density_is_zero_where_a_value_is_outside_the_support(case):
 
 def test_with_validation_off_nothing_is_refused():
     case = next(c for c in CASES if c.id.startswith("Beta"))
-    values, arrays, x = made(case)
+    (values, arrays, x), cls = made(case), case.cls
 
     def total(**given):
-        return case.cls(**{**values, **given}).log_prob(x).sum()
+        return cls(**{**values, **given}).log_prob(x).sum()
 
     bad = {n: tensor(np.full_like(a, -1.5)) for n, a in arrays.items()}
     native = compile(total)
