@@ -274,7 +274,7 @@ class Poisson(Distribution):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         if known_small(x, beside=(self.rate,)):
-            return xlogy(x, finite(self.rate)) - self.rate - lgamma(x + 1.0)
+            return xlogy(x, finite(self.rate, x)) - self.rate - lgamma(x + 1.0)
         return poisson_kernel(x, self.rate) - factorial_rest(x)
 
     def _cdf(self, x: Tensor) -> Tensor:

@@ -58,12 +58,14 @@ def with_event_dims(mask: Tensor, n: int) -> Tensor:
     return reshape(mask, (*mask.array.shape, *(1,) * n)) if n else mask
 
 
-def finite(rate: Tensor) -> Tensor:
+def finite(rate: Tensor, *beside: Tensor) -> Tensor:
     """A positive parameter, the largest float for an infinite one.
 
     Where its logarithm meets a term that is infinite then, so that the density is 0 and not nan.
+    A number in double precision may be infinite in that of the tensors `beside` it.
     """
-    return minimum(rate, float(dtypes.finfo(rate.array.dtype).max))
+    dtype = min((x.array.dtype for x in (rate, *beside)), key=lambda dtype: dtype.itemsize)
+    return minimum(rate, float(dtypes.finfo(dtype).max))
 
 
 # Up to here a plain form (logarithms times numbers, less lgammas) loses at most 1e-12 of a log

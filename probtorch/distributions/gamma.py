@@ -56,7 +56,7 @@ class GammaFamily(Distribution):
     def _log_prob(self, x: Tensor) -> Tensor:
         a, b = self.as_gamma()
         if known_small(a, beside=(b, x)):
-            return xlogy(a - 1.0, finite(x)) - b * x + (a * log(finite(b)) - lgamma(a))
+            return xlogy(a - 1.0, finite(x)) - b * x + (a * log(finite(b, x)) - lgamma(a))
         if recorder() is not None and known_true(x > 0.0):
             return in_double(_log_density_of_data, a, b, x)
         return _log_density(a, b, x)
@@ -93,7 +93,7 @@ class GammaFamily(Distribution):
 
 
 def _log_density(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
-    return gamma_kernel(a, b, x) + (log(finite(b)) - gamma_rest(a))
+    return gamma_kernel(a, b, x) + (log(finite(b, x)) - gamma_rest(a))
 
 
 def _log_inverse_density(a: Tensor, b: Tensor, x: Tensor) -> Tensor:

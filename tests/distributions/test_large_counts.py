@@ -117,3 +117,17 @@ def test_entropies_of_very_many_trials_are_those_of_normal_numbers():
     assert_close(dist.Binomial(float(n), weights).entropy(), binomial, rtol=1e-11)
     h = dist.Binomial(1e7, weights).entropy()
     assert_close(grad(h, [weights])[0], 0.5 * (1 / 0.3 - 1 / 0.7), rtol=1e-6)
+
+
+@pytest.mark.parametrize("x", [1.0, 3.0, 1e5])
+@pytest.mark.parametrize(
+    "make",
+    [dist.Poisson, lambda r: dist.Gamma(2.0, r), lambda r: dist.Gamma(0.5, r), dist.Exponential],
+    ids=["Poisson", "Gamma(2)", "Gamma(1/2)", "Exponential"],
+)
+def test_rates_beyond_single_precision_leave_no_density_eager_and_compiled(make, x):
+    fn = lambda x: make(1e300).log_prob(x)
+    value = tensor(np.array([x], np.float32))
+    with np.errstate(all="ignore"):
+        assert fn(value).tolist() == [-np.inf]
+        assert compile(fn)(value).tolist() == [-np.inf]
