@@ -7,7 +7,7 @@ recording like any other operation. Without one it is NumPy's array.
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, cast_array
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.doors import nesting
 from probtorch.core.making import as_tensor
@@ -90,7 +90,7 @@ def _array(data, dtype, op):
         raise no_numbers(op, array, data)
     if dtype is None and array.dtype.kind in "fc":
         dtype = dtypes.as_dtype(float if array.dtype.kind == "f" else complex)
-    return array if dtype is None else array.astype(dtype, copy=False)
+    return array if dtype is None else cast_array(array, dtype)
 
 
 def _plain(data):

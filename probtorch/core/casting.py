@@ -15,7 +15,7 @@ from probtorch.core.refusals import complex_refused
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import DType, DTypeLike, TensorLike
 
-__all__ = ["CAST", "cast", "converted", "to_float", "to_inexact"]
+__all__ = ["CAST", "cast", "cast_array", "converted", "to_float", "to_inexact"]
 
 
 def _run_cast(x: np.ndarray, dtype: DTypeLike | None) -> np.ndarray:
@@ -98,6 +98,15 @@ def cast(x: TensorBase, dtype: DType) -> TensorBase:
     if x.array.dtype.kind == "c" and np.dtype(dtype).kind not in "cb":
         raise complex_refused(CAST)
     return apply(CAST, (x,), {"dtype": dtype})
+
+
+def cast_array(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """Return an array in `dtype`, as `cast` does a tensor."""
+    if x.dtype == dtype:
+        return x
+    if x.dtype.kind == "c" and dtype.kind not in "cb":
+        raise complex_refused(CAST)
+    return _run_cast(x, dtype)
 
 
 def converted(x: TensorLike, dtype: DTypeLike | None, op: str) -> TensorBase:

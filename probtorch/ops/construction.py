@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.casting import cast
+from probtorch.core.casting import cast, cast_array
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.making import array_from
 from probtorch.core.refusals import no_numbers, refuse_masked
@@ -56,4 +56,4 @@ def array_of(data: Any, dtype: DType | None) -> np.ndarray:
             array = array.astype(dtypes.as_dtype(float if array.dtype.kind == "f" else complex))
     if array.dtype.kind not in "biufc":
         raise no_numbers("tensor", array, data)
-    return array if dtype is None else array.astype(dtype)
+    return array if dtype is None else cast_array(array, dtype)

@@ -12,7 +12,7 @@ import pytest
 import probtorch
 from probtorch import tensor
 from probtorch.autograd import grad
-from probtorch.errors import ArgumentError, DomainError, ShapeError, TensorIndexError
+from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError, TensorIndexError
 from probtorch.func import vmap
 from probtorch.nn import BatchNorm1d
 from probtorch.nn import functional as F
@@ -256,6 +256,50 @@ def test_floats_beyond_the_integers_are_the_same_eager_and_compiled(run, name):
     for dtype in (probtorch.float64, probtorch.float32):
         got = run(lambda x, d=dtype: x.to(d).to(getattr(probtorch, name)))(x)
         np.testing.assert_array_equal(got.numpy(), exact)
+
+
+def written(y, write):
+    write(y)
+    return y
+
+
+INTO_INTEGERS = {
+    "one by one": lambda x, y: written(y, lambda y: [y.__setitem__(i, x[i]) for i in range(5)]),
+    "numbers": lambda x, y: written(y, lambda y: [y.__setitem__(i, v) for i, v in enumerate(ENDS)]),
+    "a slice": lambda x, y: written(y, lambda y: y.__setitem__(slice(None), x)),
+    "a list": lambda x, y: written(y, lambda y: y.__setitem__(slice(None), ENDS)),
+    "places": lambda x, y: written(y, lambda y: y.__setitem__(probtorch.arange(5), x)),
+    "a mask": lambda x, y: written(y, lambda y: y.__setitem__(y == 0, x)),
+    "copy_": lambda x, y: y.copy_(x),
+    "index_put": lambda x, y: y.index_put((probtorch.arange(5),), x),
+    "type_as": lambda x, y: x.type_as(y),
+    "tensor": lambda x, y: tensor(ENDS, dtype=y.dtype),
+    "as_tensor": lambda x, y: probtorch.as_tensor(np.array(ENDS), dtype=y.dtype),
+    "asarray": lambda x, y: probtorch.asarray(ENDS, dtype=y.dtype),
+    "numbers of tensors": lambda x, y: probtorch.stack([tensor(v, dtype=y.dtype) for v in ENDS]),
+}
+ENDS = [INF, -INF, NAN, -3e30, 2.9]
+
+
+@both
+@pytest.mark.parametrize("way", INTO_INTEGERS)
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+def test_floats_become_the_same_integers_however_they_are_written(run, way):
+    x = tensor(ENDS, dtype=probtorch.float64)
+    for dtype in (probtorch.int64, probtorch.int16, probtorch.uint8):
+        got = run(lambda x, d=dtype: INTO_INTEGERS[way](x, probtorch.zeros(5, dtype=d)))(x)
+        assert got.tolist() == x.to(dtype).tolist()
+
+
+def test_complex_numbers_are_refused_by_real_tensors():
+    y = probtorch.zeros(2)
+    for write in (
+        lambda: y.__setitem__(0, 1 + 2j),
+        lambda: y.__setitem__(slice(None), tensor([1j, 2.0])),
+        lambda: tensor([1j], dtype=probtorch.float64),
+    ):
+        with pytest.raises(DTypeError, match="complex"):
+            write()
 
 
 def test_nonzero_and_where_have_both_forms():
