@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from probtorch.autograd import tape
 from probtorch.core.dispatch import mark_changed, recorder, wrap
-from probtorch.core.history import hooks_changed, leave_tape, refresh, retain
+from probtorch.core.history import expect_whole, hooks_changed, leave_tape, refresh, retain
 from probtorch.core.making import as_tensor
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import alias, place_changed, read
@@ -106,6 +106,7 @@ def register_hook(t: TensorBase, hook: Callable[[TensorBase], TensorBase | None]
         )
     place_changed(t, "register_hook()")
     refresh(t)
+    expect_whole(t, "register_hook()")
     if t.grad_fn is None:
         if t._extra is None:
             t._extra = {}
@@ -160,6 +161,7 @@ def retain_grad(t: TensorBase) -> None:
             return
         t = own
     refresh(t)
+    expect_whole(t, "retain_grad()")
     if t.grad_fn is not None:
         if t._extra is None:
             t._extra = {}

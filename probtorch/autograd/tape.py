@@ -30,7 +30,7 @@ from probtorch.core import dispatch
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import TapeNode, around, recorder, set_grad_enabled, wrap
 from probtorch.core.dtype import float16, float32, float64
-from probtorch.core.history import edge, refresh
+from probtorch.core.history import edge, expect_whole, refresh
 from probtorch.core.making import as_tensor
 from probtorch.core.saved import changed_since, saved_output, stale
 from probtorch.core.signatures import explain_calls
@@ -257,6 +257,7 @@ def _place(t: TensorBase) -> Place:
 def _targets(inputs: Sequence[TensorBase], op: str) -> set[Place]:
     for t in inputs:
         refresh(t)
+        expect_whole(t, op)
     if not inputs:
         raise ArgumentError(
             f"{op}: inputs is empty",

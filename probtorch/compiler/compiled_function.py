@@ -20,6 +20,7 @@ from probtorch.compiler.calls.rebuilt import Rebuilt, boxes
 from probtorch.compiler.calls.replay import path_of
 from probtorch.compiler.calls.room import Admissions
 from probtorch.compiler.calls.same_call import same_call
+from probtorch.compiler.calls.ties import Ties
 from probtorch.compiler.calls.varying import VaryingNumbers
 from probtorch.compiler.calls.verified_call import Apart, called_twice, made_again, others_at_work
 from probtorch.compiler.calls.versions import (
@@ -37,7 +38,6 @@ from probtorch.compiler.guards.environment import (
     objects_among,
 )
 from probtorch.compiler.paths import TOO_MANY_NUMBERS, Compiled, Paths, home_of, tell_of_prints
-from probtorch.compiler.record.gradients import is_spent
 from probtorch.compiler.record.record import Recorder, record
 from probtorch.compiler.record.returned import ReturnedNumbers
 from probtorch.compiler.verify import ReplayError, next_due
@@ -459,6 +459,10 @@ class CompiledFunction(Compiled):
         self._untaped = True
         self.paths.give_up(reason, location, loud=True)
 
+    def tied(self):
+        """Hear that a gradient is asked for between two results of a call."""
+        self._untape("a gradient of one of its results in another one", "")
+
     def _environment(self, leaves, structure, apart=()):
         objects = [*objects_among(leaves), *kept_by_structure(structure)]
         return Environment((self.fn, *self.roots()), self.values, objects, apart)
@@ -588,9 +592,12 @@ class CompiledFunction(Compiled):
             rec.refuse("a mask or an index that it changes, whose values shapes depend on")
         if any(not is_tensor(x) and type(x) not in FIXED for x in found[0]):
             rec.refuse("a result that is neither a tensor nor a number")
-        flows = any(x.requires_grad and not is_spent(x) for x in result)
-        if flows and grad_enabled() and not detached:
+        ties = Ties(result, rec._made_here)
+        if ties.obstacle() is not None:
+            rec.refuse(ties.obstacle())
+        if ties.flow(result) and grad_enabled() and not detached:
             # For a tensor outside: from the next call on, an entry on the tape.
+            ties.mark(result, self.tied)
             self._taped[key] = None
             return plain, None
         rec.shared_updates()
@@ -606,7 +613,7 @@ class CompiledFunction(Compiled):
             self.paths.give_up_full(rec.graph, last.environment.changed())
         else:
             try:
-                path = path_of(rec, tensors, found, before, self._lock, self.saving)
+                path = path_of(rec, tensors, (*found, ties), before, self._lock, self.saving)
                 if self.verify and settings.verify:
                     path.compare_recorded(result, tensors)
             except CompileError as e:

@@ -24,6 +24,7 @@ __all__ = [
     "ViewOps",
     "change_root",
     "edge",
+    "expect_whole",
     "hooked",
     "hooks_changed",
     "leave_tape",
@@ -128,6 +129,26 @@ def refresh(t: TensorBase) -> None:
     if (node, index, wanted) != (t.grad_fn, t._index, t.requires_grad):
         root: Any = root_of(t)
         _move(t, node, index, wanted, root._extra["history"][-1][0])
+
+
+def expect_whole(t: TensorBase, op: str) -> None:
+    """Refuse where the tape knows a part of the gradient of `t` alone: of a result of a compiled
+    function of which another result is made (compiler/calls/ties.py).
+    """
+    node = t.grad_fn
+    if t._extra is not None and "asked" in t._extra:
+        t._extra.pop("asked")()
+    if node is not None and t._index in node.attrs.get("inner", ()):
+        node.attrs["inner"][t._index]()
+        raise AutogradError(
+            f"{op} of a result of a compiled function, of which another result of that call is "
+            "made",
+            expected="a tensor whose place on the tape is between what it is made of and what is "
+            "made of it",
+            got=f"result {t._index}, of shape {t.array.shape}",
+            fix="call the function again, which is eager from now on; or take the gradient in it, "
+            "or compute outside what is made of this result",
+        )
 
 
 def edge(t: TensorBase, node: TapeNode) -> Place:

@@ -208,7 +208,7 @@ class Interpreter:
 
     @event
     def restarted(self, generator: Generator, how: str) -> None:
-        """A generator was "made", "seeded", "set" to a state, or has "spawned" others."""
+        """A generator was "made", "seeded", "set" or "looked at", or has "spawned" others."""
 
     # ---------------------------------------------------------------------- what holds of values
 

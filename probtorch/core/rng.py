@@ -34,6 +34,7 @@ __all__ = [
     "generator_of",
     "manual_seed",
     "set_rng_seed",
+    "state_of",
 ]
 
 # Key under which a stream's children are hashed: ASCII "spawning". Every constant does; it only has
@@ -104,12 +105,12 @@ class Generator:
     @property
     def stream(self) -> int:
         """The stream number, in [0, 2**64)."""
-        return self._stream
+        return self.get_state().stream
 
     @property
     def counter(self) -> int:
         """The first counter not yet handed out, in [0, 2**64)."""
-        return self._counter
+        return self.get_state().counter
 
     def advance(self, n: int) -> int:
         """Reserve ``n`` counters and return the first of them; they wrap at 2**64."""
@@ -142,12 +143,12 @@ class Generator:
 
     def initial_seed(self) -> int:
         """Return the seed in use, in [0, 2**64)."""
-        return self._seed
+        return self.get_state().seed
 
     def get_state(self) -> GeneratorState:
         """Return the three integers; `set_state` resumes from them exactly."""
-        with self._lock:
-            return GeneratorState(self._seed, self._stream, self._counter)
+        self._tell("looked at")
+        return state_of(self)
 
     def set_state(self, state: tuple[int, int, int]) -> None:
         """Resume from what `get_state` returned (any sequence of the three integers will do)."""
@@ -184,6 +185,12 @@ class Generator:
     def __reduce__(self) -> tuple[object, ...]:
         # A lock cannot be pickled, and need not be: the state is the generator.
         return Generator, tuple(self.get_state())
+
+
+def state_of(generator: Generator) -> GeneratorState:
+    """Return the state of a generator, for whoever listens: `get_state` would tell of that."""
+    with generator._lock:
+        return GeneratorState(generator._seed, generator._stream, generator._counter)
 
 
 def manual_seed(seed: int) -> Generator:

@@ -67,8 +67,25 @@ def under_a_seeded_model(x):
     return trace(seed(lambda: sample("a", Normal(x, 1.0)), 6)).get_trace()["a"].value + x
 
 
-NATIVE = (seeds, seeds_between, seeds_at_the_end, makes, seeds_by_a_number)
-OTHERS = (makes_children, goes_back, under_a_seed_handler, under_a_seeded_model)
+def looks_at_the_seed(x):
+    return x + probtorch.initial_seed() % 97 + probtorch.rand(2)
+
+
+def looks_at_a_counter(x):
+    y = x + probtorch.rand(2, generator=OWN)
+    return y + OWN.counter + OWN.stream + len(repr(OWN)) + probtorch.get_rng_state()[2]
+
+
+def looks_at_its_own(x):
+    rng = Generator(3)
+    return x + probtorch.rand(2, generator=rng) + rng.initial_seed() + rng.counter
+
+
+NATIVE = (seeds, seeds_between, seeds_at_the_end, makes, seeds_by_a_number, looks_at_its_own)
+OTHERS = (
+    *(makes_children, goes_back, under_a_seed_handler, under_a_seeded_model),
+    *(looks_at_the_seed, looks_at_a_counter),
+)
 
 
 @pytest.mark.parametrize("fn", [*NATIVE, *OTHERS], ids=lambda fn: fn.__name__)
@@ -78,9 +95,9 @@ def test_draws_and_states_are_the_eager_ones(fn):
     found = []
     for run in (fn, native):
         OWN.set_state((11, 0, 0))
-        probtorch.manual_seed(0)
         rows = []
-        for i in (1.0, 1.0, 2.0, 1.0, 2.0):
+        for k, i in enumerate((1.0, 1.0, 2.0, 1.0, 2.0)):
+            probtorch.manual_seed(k // 3)
             rows.append(run(tensor([i, 0.0])).numpy())
             rows.append(np.array([*default_generator.get_state(), *OWN.get_state()]))
         found.append(rows)

@@ -24,6 +24,7 @@ from probtorch.autograd.modes import enable_grad
 from probtorch.autograd.tape import grad
 from probtorch.compiler.calls.kept import let_stay
 from probtorch.compiler.calls.rebuilt import Rebuilt
+from probtorch.compiler.calls.ties import Ties
 from probtorch.compiler.guards.calls import Calls
 from probtorch.core.dispatch import TapeNode, grad_enabled, wrap
 from probtorch.core.history import hooked, hooks_changed
@@ -94,6 +95,8 @@ class Differentiable:
         self.repeatable = closed_over is not None
         self.closed_over = closed_over or []
         (self.first,) = found
+        results = [x for x in flatten(self.first)[0] if is_tensor(x)]
+        Ties(results, lambda t: False).mark(results, owner.tied)
         self.called = calls.found
         self._learned = weakref.WeakSet()
         self._start_pull()
@@ -142,9 +145,19 @@ class Differentiable:
             return self.owner.fn(*args, **kwargs)
         out, structure = flatten(found)
         self.met.outs = [x.detach() for x in out if is_tensor(x)]
-        self.met.wanted = path.flows
-        results = _Call.apply(self, len(tensors), *tensors, *closed_over)
-        walk = iter(results if isinstance(results, tuple) else (results,))
+        self.met.wanted = [
+            wanted and i not in path.ties.leaves for i, wanted in enumerate(path.flows)
+        ]
+        # Eagerly it may be made of leaves of the call's own, which nobody sees.
+        sources = *tensors, *closed_over
+        ends = () if any(t.requires_grad for t in sources) else (wrap(np.zeros(())),)
+        for t in ends:
+            t.requires_grad = True
+        results = _Call.apply(self, len(tensors), *sources, *ends)
+        results = results if isinstance(results, tuple) else (results,)
+        path.ties.set_leaves(results)
+        path.ties.mark(results, self.owner.tied)
+        walk = iter(results)
         return unflatten(structure, [next(walk) if is_tensor(x) else x for x in out])
 
     def arguments(self, tensors):
@@ -258,6 +271,8 @@ class _Call(Function):
     def backward(ctx, *cotangents):
         version, tensors = ctx.version, list(ctx.saved_tensors[: ctx.count])
         version.check(tensors, ctx.results)
+        if not any(t.requires_grad for t in (*tensors, *version.closed_over)):
+            return (None,) * (2 + ctx.number)
         if grad_enabled():
             own = each_once(in_place_of, tensors)
             return (None, None, *version.gradients(own, cotangents, True)[: ctx.number])

@@ -76,8 +76,9 @@ class Path:
     Parameters
     ----------
     program : Executable
-    found : (list, structure)
-        Leaves of the result of the recorded call, and their structure.
+    found : (list, structure, Ties)
+        Leaves of the result of the recorded call, their structure, and how the tensors among them
+        hang together on the tape.
     rec : Recorder
     environment : Environment
         The Python values that were met.
@@ -90,13 +91,14 @@ class Path:
     ----------
     flows : list of bool
         Which tensors among the results needed a gradient.
+    ties : Ties
     as_numbers : dict
         Places among these tensors of those that callers get as numbers, and their dtypes.
     """
 
     def __init__(self, program, found, rec, environment, lock, saving):
         self.program, self.environment = program, environment
-        leaves, self._structure = found
+        leaves, self._structure, self.ties = found
         self.flows = [x.requires_grad for x in leaves if is_tensor(x)]
         self.spent = [_spent_node(x) for x in leaves if is_tensor(x)]
         self.as_numbers = {} if rec.returned is None else rec.returned.kinds(leaves)
@@ -143,13 +145,14 @@ class Path:
         self.pure, self.lock = not shared, lock
         # Whether the result is a tensor, and nothing else.
         alone = self.spent == [None] and self._structure == ("leaf",)
-        self._alone = alone and not self.as_numbers
+        self._alone = alone and not self.as_numbers and not self.ties.leaves
 
     def rebuild(self, tensors):
         """Put tensors back among the numbers of a result."""
         for t, node in zip(tensors, self.spent, strict=True):
             if node is not None:
                 t.requires_grad, t.grad_fn = True, node
+        self.ties.set_leaves(tensors)
         if self.as_numbers:
             tensors = [t.array.item() if i in self.as_numbers else t for i, t in enumerate(tensors)]
         walk = iter(tensors)

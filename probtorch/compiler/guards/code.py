@@ -10,6 +10,7 @@ __all__ = [
     "asks_locks",
     "asks_who",
     "computes_names",
+    "formats",
     "global_names",
     "handed_on",
     "imports",
@@ -84,6 +85,28 @@ def _keeps_answer(code):
         if any(s.opname.startswith("STORE_") for s in steps[i + 1 : end]):
             return True  # the method has another name by then
     return False
+
+
+# Functions and methods that make texts of what they are given.
+_FORMATTING = {
+    *("str", "repr", "ascii", "format", "format_map", "print", "pformat", "pprint", "pp"),
+    *("array2string", "array_repr", "array_str", "to_string", "to_markdown", "to_html", "to_latex"),
+    *("__str__", "__repr__", "__format__", "Template", "Formatter", "_repr_html_"),
+}
+_OF_TEXTS = {code for name, code in dis.opmap.items() if name.startswith("FORMAT_")}
+
+
+@functools.lru_cache(4096)
+def formats(code):
+    """Whether code may make texts of objects, as options for that say."""
+    return any(
+        not _FORMATTING.isdisjoint(c.co_names)
+        or not _OF_TEXTS.isdisjoint(c.co_code[::2])
+        or any(
+            s.opname == "BINARY_OP" and s.argrepr in ("%", "%=") for s in dis.get_instructions(c)
+        )
+        for c in _codes(code)
+    )
 
 
 def looks_anywhere(code):

@@ -139,7 +139,6 @@ _IMPURE = {
     # The frames of callers, whose variables nobody watches.
     "sys._getframe", "inspect.currentframe", "inspect.stack", "inspect.trace",
     "traceback.extract_stack", "traceback.format_stack", "traceback.walk_stack",
-    "probtorch.core.rng.Generator.initial_seed", "probtorch.core.rng.Generator.get_state",
     "builtins.id",
     "_decimal.getcontext", "pandas._libs.tslibs.timestamps.Timestamp.now",
     "pandas._libs.tslibs.timestamps.Timestamp.today",

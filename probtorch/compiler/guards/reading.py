@@ -9,6 +9,7 @@ compared. A `Way` is what messages call an object.
 import functools
 import itertools
 import random
+import sys
 import types
 from typing import Any
 
@@ -32,6 +33,8 @@ __all__ = [
     "none_of",
     "numpy_errors",
     "own_names",
+    "pandas_options",
+    "print_options",
     "slot",
     "stands_for_another",
     "teller",
@@ -127,6 +130,26 @@ def decimal_context(module, _):
 def numpy_errors(module, _):
     """What NumPy, or `scipy.special`, does about overflow and its kin in this thread."""
     return repr(module.geterr())
+
+
+# A variable of the context, from NumPy 2.2 on: another dict each time an option is set.
+_PRINTING = getattr(sys.modules.get("numpy._core.printoptions"), "format_options", None)
+_printing: tuple[object, str] = (None, "")  # the last one, as a text
+
+
+def print_options(module, _):
+    """How NumPy prints arrays in this thread."""
+    global _printing
+    found = None if _PRINTING is None else _PRINTING.get()
+    if found is None or found is not _printing[0]:
+        _printing = found, repr(module.get_printoptions())
+    return _printing[1]
+
+
+def pandas_options():
+    """The options of pandas, a dict; None where it was not imported."""
+    module = sys.modules.get("pandas._config.config")
+    return getattr(module, "_global_config", None)
 
 
 # What the filters of warnings were, by their contents, and a number for it.

@@ -30,6 +30,7 @@ from probtorch.compiler.guards.code import (
     asks_locks,
     asks_who,
     computes_names,
+    formats,
     global_names,
     handed_on,
     imports,
@@ -61,6 +62,8 @@ from probtorch.compiler.guards.reading import (
     key_label,
     numpy_errors,
     own_names,
+    pandas_options,
+    print_options,
     slot,
     stands_for_another,
     teller,
@@ -174,6 +177,8 @@ class Walk(ByName):
         elif isinstance(x, types.ModuleType):
             self._modules[id(x)] = x, path
             self._suspect(x.__name__)
+            if x.__name__ == "pandas":
+                todo.append((pandas_options(), Way(None, "pandas.options")))
             if type(x) is not types.ModuleType:
                 todo.append((type(x), path))
         elif is_constant(x):
@@ -212,6 +217,8 @@ class Walk(ByName):
             found = self._parts.add(x, parts)
             todo += ((y, path) for y in found)
             todo += self._classes_of(kind.__mro__, path)
+            if module_of(kind).partition(".")[0] == "pandas":
+                todo.append((pandas_options(), Way(None, "pandas.options")))
             return
         if isinstance(x, weakref.finalize):
             self._refuse(x, path)
@@ -441,6 +448,9 @@ class Walk(ByName):
         self._anywhere = self._anywhere or looks_anywhere(fn.__code__)
         self._computed = self._computed or computes_names(fn.__code__)
         self._asks_locks = self._asks_locks or asks_locks(fn.__code__)
+        if formats(fn.__code__) and id(np.get_printoptions) not in self._seen:
+            self._seen[id(np.get_printoptions)] = np.get_printoptions
+            self._places.add(print_options, np, "np.get_printoptions()", print_options(np, ""))
         if not IMPURE_NAMES.isdisjoint(found):
             self.suspicious = True
         known = fn.__globals__

@@ -20,10 +20,12 @@ What is known of tensors while it goes on, and what the owner asks afterwards, i
 
 import contextlib
 import gc
+import itertools
 import math
 import os
 import sys
 import threading
+import types
 
 import numpy as np
 
@@ -39,9 +41,10 @@ from probtorch.core.history import hooked
 from probtorch.core.interpreter import NUMBERS
 from probtorch.core.making import as_tensor
 from probtorch.core.printing import shown_at
+from probtorch.core.rng import state_of
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten
-from probtorch.errors import DomainError, user_frame
+from probtorch.errors import DomainError, is_ours, user_frame
 from probtorch.ops.comparisons import isnan, logical_and, logical_not
 from probtorch.ops.reduction import any as some
 from probtorch.ops.view_places import place_in, written
@@ -461,14 +464,14 @@ class Recorder(Subgraphs):
         for i, (known, total, *words, start) in enumerate(self.draws):
             if i < begin:
                 continue
-            here = generator.initial_seed(), generator.stream, first
+            here = *state_of(generator)[:2], first
             if known is generator and here == (*map(_unsigned, words), _unsigned(start) + total):
                 # It goes on where that draw ended: one reservation serves both, which also lets
                 # the turns of a loop differ in a constant alone.
                 self.draws[i] = (generator, total + count, *words, start)
                 return (*words, start + wrap(np.array(total)))
         numbers = []
-        for word in (generator.initial_seed(), generator.stream, first):
+        for word in (*state_of(generator)[:2], first):
             t = wrap(np.array(word, np.uint64).view(np.int64))
             self._bind_number(t)
             numbers.append(t)
@@ -476,14 +479,21 @@ class Recorder(Subgraphs):
         return tuple(numbers)
 
     def restarted(self, generator, how):
-        """Note that a generator was made, seeded, set to a state, or has spawned others."""
+        """Note that a generator was made, seeded, set, looked at, or has spawned others."""
         if threading.get_ident() != self.thread or self.frozen or self.abstract:
             return  # these refuse all draws
+        if how == "looked at" and (not _looked_at_by_users() or self._was_made(generator)):
+            return  # what it makes is where it is now at each replay, too
         if how in ("made", "seeded") and self.parent is None:
-            now = generator, how, generator.get_state()
+            now = generator, how, state_of(generator)
             self.restarts.setdefault(len(self.draws), []).append(now)
         elif how != "made":
             self.refuse(f"a Generator that is {how}")
+
+    def _was_made(self, generator):
+        """Whether a generator was made while this is recorded."""
+        made = itertools.chain.from_iterable(self.restarts.values())
+        return any(g is generator and how == "made" for g, how, _ in made)
 
     def gradient_kept(self, leaf):
         """Note that the `.grad` of `leaf` is set, where callers will find it."""
@@ -562,6 +572,17 @@ class Recorder(Subgraphs):
     def _record_apart(self, fn, inputs, **options):
         """Record another function, see `record`."""
         return record(fn, inputs, **options)
+
+
+def _looked_at_by_users():
+    """Whether it is not a part of the house that looks at a generator, and draws from it."""
+    frame: types.FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") in _OF_GENERATORS:
+        frame = frame.f_back
+    return frame is None or not is_ours(frame.f_code.co_filename)
+
+
+_OF_GENERATORS = {"probtorch.core.rng", "probtorch.core.signatures", "probtorch.random"}
 
 
 def _unsigned(t):

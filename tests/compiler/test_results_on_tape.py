@@ -1,0 +1,135 @@
+"""What results of compiled functions are on the tape: leaves are leaves, and where one result is
+made of another, its gradient in that one is the eager one or refused.
+"""
+
+import pytest
+
+import probtorch
+from probtorch import compile, tensor
+from probtorch.autograd import grad
+from probtorch.errors import AutogradError
+
+pytestmark = pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+
+W = tensor([1.0, 2.0, 3.0], requires_grad=True)
+
+
+def features_and_loss(x):
+    y = x * W
+    return y, (y**2).sum()
+
+
+def two_losses(x):
+    return (x * W).sum(), (x + W).sum()
+
+
+def an_argument_and_loss(x):
+    return x, (x * W).sum()
+
+
+def features_that_keep_a_gradient(x):
+    y = x * W
+    y.retain_grad()
+    return y, (y**2).sum()
+
+
+def a_leaf_and_loss(x):
+    w = tensor(0.5, requires_grad=True)
+    return w, (w * x).sum()
+
+
+def a_leaf_and_loss_of_others(x):
+    w = tensor(0.5, requires_grad=True)
+    return w, (w * x * W).sum()
+
+
+def a_leaf_beside_a_loss(x):
+    return (x * W).detach().requires_grad_(), (x * W).sum()
+
+
+def loss_of_a_hidden_leaf(x):
+    w = tensor(0.5, requires_grad=True)
+    return x + 1.0, (w * x).sum()
+
+
+def two_leaves(x):
+    return probtorch.zeros(3, requires_grad=True), (x * W).detach().requires_grad_()
+
+
+def leaves_off_the_tape(x):
+    with probtorch.no_grad():
+        return tensor(0.5, requires_grad=True), (x * 2.0).requires_grad_()
+
+
+FUNCTIONS = (
+    features_and_loss,
+    two_losses,
+    an_argument_and_loss,
+    features_that_keep_a_gradient,
+    a_leaf_and_loss,
+    a_leaf_and_loss_of_others,
+    a_leaf_beside_a_loss,
+    loss_of_a_hidden_leaf,
+    two_leaves,
+    leaves_off_the_tape,
+)
+EAGER = features_that_keep_a_gradient, a_leaf_and_loss, a_leaf_and_loss_of_others
+
+
+def flags(first, second):
+    return [(t.requires_grad, t.is_leaf, t.retains_grad) for t in (first, second)]
+
+
+def backward(first, second):
+    second.sum().backward()
+    return first.grad
+
+
+def between(first, second):
+    return grad(second.sum(), first, allow_unused=True)
+
+
+def kept(first, second):
+    first.retain_grad()
+    (second.sum() + first.sum()).backward()
+    return None if first.is_leaf else first.grad
+
+
+def hooked(first, second):
+    seen = []
+    first.register_hook(lambda g: seen.append(g.tolist()))
+    (second.sum() * 3.0).backward()
+    return seen
+
+
+def outcomes(fn, use, calls=5):
+    """What a use of the results comes to at each call, with the gradient of what is outside."""
+    found = []
+    for i in range(calls):
+        W.grad = None
+        try:
+            used = repr(use(*fn(tensor([1.0, 2.0, float(i)]))))
+        except AutogradError as error:
+            used = str(error).partition("\n")[0]
+        found.append((used, repr(W.grad)))
+    return found
+
+
+@pytest.mark.parametrize("use", [flags, backward, between, kept, hooked])
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_results_are_on_the_tape_as_eager_ones(fn, use):
+    native = compile(fn)
+    assert outcomes(native, use) == outcomes(fn, use)
+    if use is flags or use is backward:
+        assert (native.reason is not None) == (fn in EAGER)
+
+
+@pytest.mark.parametrize("use", [between, kept, hooked])
+def test_a_gradient_between_results_is_refused_where_it_is_asked_for_late(use):
+    native = compile(features_and_loss)
+    assert outcomes(native, backward) == outcomes(features_and_loss, backward)
+    with pytest.raises(AutogradError, match="of which another result of that call") as told:
+        use(*native(tensor([1.0, 2.0, 3.0])))
+    for part in ("expected", "got", "fix"):
+        assert part in str(told.value)
+    assert outcomes(native, use) == outcomes(features_and_loss, use)
