@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 from contextlib import AbstractContextManager
 
 from threadpoolctl import ThreadpoolController
@@ -19,10 +20,17 @@ __all__ = ["blas_shared_out", "without_blas_threads"]
 
 # From so many rows on BLAS's threads gain more than they cost.
 LARGE = 1000
+# What native code calls; NumPy has a BLAS of its own.
+_SCIPY = "scipy.linalg.cython_blas"
+
+
+def _blas() -> ThreadpoolController:
+    return _found(_SCIPY in sys.modules)
 
 
 @functools.cache
-def _blas() -> ThreadpoolController:
+def _found(scipy: bool) -> ThreadpoolController:
+    """Every BLAS that is loaded, looked for anew once SciPy's is."""
     return ThreadpoolController().select(user_api="blas")
 
 
@@ -39,4 +47,6 @@ def without_blas_threads(dim: int) -> AbstractContextManager[object]:
     For a chain that runs alone: where several do, the thread that started them has shared BLAS's
     threads out, and this changes nothing. Nor where `dim` is large, and threads worth their while.
     """
-    return _blas().limit(limits=1) if dim < LARGE else contextlib.nullcontext()
+    if dim >= LARGE or all(blas.num_threads == 1 for blas in _blas().lib_controllers):
+        return contextlib.nullcontext()
+    return _blas().limit(limits=1)

@@ -16,6 +16,7 @@ from probtorch.compiler.native import elf, host
 from probtorch.compiler.render import runtime
 from probtorch.diagnostics.halves_routines import HALVES
 from probtorch.infer.mcmc.warm_up.spectrum_routines import SPECTRA
+from probtorch.infer.mcmc.warm_up.wide_routines import WIDE
 from probtorch.infer.mcmc.warm_up.window_routines import WINDOWS
 from probtorch.infer.starts.climb_routines import CLIMBS
 
@@ -147,7 +148,9 @@ def test_every_module_of_the_runtime_is_linked():
         assert isinstance(module._loaded.tracker, elf._Memory), name
 
 
-@pytest.mark.parametrize("own", [CLIMBS, HALVES, SPECTRA, WINDOWS], ids=lambda own: own.file[-24:])
+@pytest.mark.parametrize(
+    "own", [CLIMBS, HALVES, SPECTRA, WIDE, WINDOWS], ids=lambda own: own.file[-24:]
+)
 def test_routines_of_other_rooms_are_linked(own):
     assert isinstance(own.module._loaded.tracker, elf._Memory)
 

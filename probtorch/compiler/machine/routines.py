@@ -25,21 +25,22 @@ class Routines:
     Parameters
     ----------
     file : str
-        ``__file__`` of where they are written; what they are written from must be there, or in the
-        compiler.
+        ``__file__`` of where they are written.
     routines : mapping of str to KernelRoutine
         Those whose names begin with "pt_" can be called from Python, see `function`.
+    others : str
+        Further files that they are written from; all else must be in the compiler.
     """
 
-    def __init__(self, file: str, routines: Mapping[str, KernelRoutine]) -> None:
-        self.file, self.routines = file, routines
+    def __init__(self, file: str, routines: Mapping[str, KernelRoutine], *others: str) -> None:
+        self.file, self.routines, self.others = file, routines, others
         self._functions: dict[str, Callable[..., int]] = {}
 
     @functools.cached_property
     def module(self) -> engine.NativeModule:
         """The compiled module."""
         write = functools.partial(runtime.text_of, runtime.of_routines(self.routines))
-        return engine.module_by_sources(self.file, write, sources_with(self.file))
+        return engine.module_by_sources(self.file, write, sources_with(self.file, *self.others))
 
     def function(self, symbol: str) -> Callable[..., int]:
         """Return a function for Python, good for the life of this object; it takes addresses and

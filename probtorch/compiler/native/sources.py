@@ -34,16 +34,18 @@ def sources() -> str | None:
 
 
 @functools.cache
-def sources_with(file: str) -> str | None:
-    """Return a text that changes with a further source, too."""
+def sources_with(*files: str) -> str | None:
+    """Return a text that changes with further sources, too."""
     here = sources()
-    try:
-        status = os.stat(file)
-    except OSError:  # imported from an archive
-        return None
-    if here is None or max(status.st_mtime, status.st_ctime) > _LOADED - _IMPORT_SECONDS:
-        return None
-    return f"{here} {file} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+    for file in files:
+        try:
+            status = os.stat(file)
+        except OSError:  # imported from an archive
+            return None
+        if here is None or max(status.st_mtime, status.st_ctime) > _LOADED - _IMPORT_SECONDS:
+            return None
+        here += f" {file} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+    return here
 
 
 def sources_below(root: Path, loaded: float) -> str | None:

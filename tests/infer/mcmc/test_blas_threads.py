@@ -1,14 +1,15 @@
 """BLAS's threads: none while small matrices are decomposed, as many as before afterwards."""
 
 import contextlib
+import sys
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 from probtorch import sample
 from probtorch.distributions import Normal
-from probtorch.infer import MCMC, NUTS
+from probtorch.infer import MCMC, NUTS, blas_threads
 from probtorch.infer.blas_threads import LARGE, blas_shared_out, without_blas_threads
 from probtorch.infer.mcmc.warm_up import mass_matrix
 
@@ -38,6 +39,20 @@ def test_an_error_gives_them_back(three):
     with pytest.raises(np.linalg.LinAlgError), without_blas_threads(2):
         np.linalg.inv(np.zeros((2, 2)))
     assert counts() == {3}
+
+
+def test_a_library_that_is_loaded_later_has_one_thread_too(three, monkeypatch):
+    """Native code brings SciPy's BLAS when it is first called."""
+    looked = []
+    monkeypatch.setattr(blas_threads, "_found", lambda scipy: looked.append(scipy) or found)
+    found = ThreadpoolController().select(user_api="blas")
+    name = "scipy.linalg.cython_blas"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with without_blas_threads(10):
+        monkeypatch.setitem(sys.modules, name, sys)
+    with without_blas_threads(10):
+        assert counts() == {1}
+    assert set(looked) == {False, True}
 
 
 def test_one_chain_keeps_them_and_three_share_them(three):

@@ -407,7 +407,7 @@ def course(mass, draws, grads, *, together):
         yield metrics
 
 
-@pytest.mark.parametrize("dim", [1, 5, 40])
+@pytest.mark.parametrize("dim", [1, 5, 40, 60])
 def test_what_a_chain_learns_does_not_depend_on_the_chains_in_step_with_it(dim):
     for in_step, alone in zip(
         course(*zip(*windows_of(dim, 5, repeated=(1, 3))), together=True),
@@ -460,8 +460,36 @@ def test_small_windows_are_fitted_natively_as_by_numpy(choose, last, monkeypatch
     assert {("diag", False), ("low_rank", not choose)} <= kinds
 
 
-def test_a_small_window_that_overflows_leaves_the_matrix_as_it_is():
-    form, pairs = Auto(3), np.random.default_rng(0).normal(size=(2, 60, 3))
+@pytest.mark.parametrize("choose, last", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("dim, rank", [(41, 32), (90, 3)])
+def test_wide_windows_are_fitted_natively_as_by_numpy(dim, rank, choose, last, monkeypatch):
+    native, kinds = LowRank(dim, rank), set()
+    monkeypatch.setattr(forms, "is_native", lambda: False)
+    plain = LowRank(dim, rank)
+    native.least_gain = plain.least_gain = forms.WORTH_IT
+    assert plain.by_numpy and not native.by_numpy
+    for count in (6, 22, 36, 100, 200):
+        for directions in (0, 1, 12):
+            pairs = gaussian_rows(covariance(dim, directions=directions), count, seed=count)
+            # Gradients that vary by more than their position says.
+            pairs[1] *= np.exp(0.2 * np.random.default_rng(1).normal(size=pairs[1].shape))
+            window, now = Window(Moments.of(pairs), pairs), plain.identity()
+            if directions == 1:
+                rows = gaussian_rows(covariance(dim, directions=3), 60)
+                now = plain.fitted(Window(Moments.of(rows), rows), now, 0, True)
+            for fresh in (0, count // 2):
+                one, other = (f.fitted(window, now, fresh, choose, last) for f in (native, plain))
+                assert (one is now) == (other is now)
+                np.testing.assert_array_equal(one.count.array, other.count.array)
+                a, b = one.inverse_mass(), other.inverse_mass()
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * abs(b).max())
+                kinds.add((one.name, one is now))
+    assert {("diag", False), ("low_rank", not choose)} <= kinds
+
+
+@pytest.mark.parametrize("dim", [3, 60])
+def test_a_window_that_overflows_leaves_the_matrix_as_it_is(dim):
+    form, pairs = Auto(dim), np.random.default_rng(0).normal(size=(2, 60, dim))
     pairs[0, 7] = 1e200
     now = form.identity()
     with np.errstate(over="ignore"):

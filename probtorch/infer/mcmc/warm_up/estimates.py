@@ -36,10 +36,12 @@ __all__ = [
     "Moments",
     "Rows",
     "Spectrum",
+    "best_directions",
     "dense",
     "dense_of_scaled",
     "diagonal",
     "first_diagonal",
+    "gain",
     "geometric_mean",
     "low_rank",
     "misfit",
@@ -319,6 +321,56 @@ def plain_misfit(rows: Rows | Moments, variance: np.ndarray) -> float:
     """Return `misfit` for a diagonal matrix."""
     total = rows.squares[0] @ (1.0 / variance) + rows.squares[1] @ variance
     return float(total) / (2.0 * rows.count * len(variance))
+
+
+def gain(rows: Rows, variance: np.ndarray, spectrum: Spectrum) -> float:
+    """Return what a matrix gains over a diagonal, in nats times two over all dimensions."""
+    return 2.0 * len(variance) * (plain_misfit(rows, variance) - misfit(rows, spectrum))
+
+
+def best_directions(
+    rows: Rows,
+    ridges: Sequence[float],
+    rank: int,
+    cuts: tuple[float, float],
+    *,
+    worth_it: float,
+    both_ways: bool,
+) -> tuple[float, float, float]:
+    """Return what directions from the earlier half of the rows gain on the later, at best.
+
+    With it the ridge, and the factor within which directions are left out.
+
+    Parameters
+    ----------
+    rows : Rows
+    ridges : sequence of float
+        To choose from; 0 is none.
+    rank : int
+        At most so many directions.
+    cuts : tuple of float
+        The factor, and a finer one, which is taken where that gains `worth_it` more: each direction
+        takes time.
+    worth_it : float
+    both_ways : bool
+        Whether to take the mean of that gain and the other way round.
+    """
+    cut, finest = cuts
+    ridges = [ridge for ridge in ridges if ridge > 0.0]
+    early, late = rows.halves()
+    gains = np.zeros((2, len(ridges)))
+    for sample, judge in [(early, late), (late, early)][: 1 + both_ways]:
+        variance = diagonal(sample.squares, 1.0)
+        fits = low_rank(sample, variance, rank=rank, cut=finest, ridges=ridges, principal=True)
+        for i, fit in enumerate(fits):
+            few = fit.clipped(rank, cut)
+            more = len(few.variances) < len(fit.variances)
+            gains[0, i] += gain(judge, variance, few)
+            gains[1, i] += gain(judge, variance, fit if more else few)
+    gains /= 1 + both_ways
+    gains[1] -= worth_it
+    kind, i = divmod(int(gains.argmax()), len(ridges))
+    return float(gains[kind, i]), ridges[i], finest if kind else cut
 
 
 def geometric_mean(

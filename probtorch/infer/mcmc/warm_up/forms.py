@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from probtorch.core.dispatch import wrap
+from probtorch.core.tree import flatten
 from probtorch.errors import DomainError
 from probtorch.infer.mcmc.metrics import (
     BlockMetric,
@@ -27,12 +28,13 @@ from probtorch.infer.mcmc.warm_up import estimates
 from probtorch.infer.mcmc.warm_up.estimates import Rows, Spectrum
 from probtorch.infer.mcmc.warm_up.small_fits import SmallFits
 from probtorch.infer.mcmc.warm_up.spectrum_routines import (
-    ASKED,
     DECIDES,
     STAYS,
     WAYS,
     WEIGHS,
 )
+from probtorch.infer.mcmc.warm_up.wide_fits import fit_wide, is_native
+from probtorch.infer.mcmc.warm_up.wide_routines import ENTIRE, OF_ALL
 from probtorch.infer.mcmc.warm_up.window_routines import BEGIN, FRESH
 
 if TYPE_CHECKING:
@@ -204,6 +206,7 @@ class LowRank(Form[LowRankMetric]):
         self._plain = LowRankMetric.unit(dim, self.rank)
         self.by_blas = dim > SMALL
         self._small = SmallFits(self.rank, self.cut, self.least_gain, FEWEST)
+        self._wide = dim > SMALL and is_native()
 
     def identity(self) -> LowRankMetric:
         return LowRankMetric.unit(self.dim, self.rank)
@@ -239,16 +242,107 @@ class LowRank(Form[LowRankMetric]):
         last: bool = False,
     ) -> LowRankMetric:
         count = window.moments.count
+        if self.by_numpy:
+            return self._fitted_by_numpy(window, metric, fresh, choose, last)
+        asked = np.array([[0, 0, count, min(fresh, count)]])
+        (number,), leaves = self._natively(
+            window.pairs()[None],
+            asked,
+            window.moments.squares[None],
+            Stacked.of([metric]).leaves,
+            choose,
+            last,
+        )
+        return metric if number == STAYS else LowRankMetric(*(wrap(x[0]) for x in leaves))
+
+    def fitted_together(
+        self,
+        windows: Windows,
+        chosen: np.ndarray,
+        sums: WindowSums,
+        now: Stacked,
+        choose: bool,
+        last: bool = False,
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        if self.by_numpy:
+            return super().fitted_together(windows, chosen, sums, now, choose, last)
+        counts = sums.count[:, 0].astype(np.int64)
+        asked = np.stack([chosen, windows.whole[chosen, BEGIN], counts, counts], axis=1)
+        np.minimum(windows.whole[chosen, FRESH], counts, out=asked[:, 3])
+        numbers, leaves = self._natively(
+            windows.rows, asked, sums.squares.swapaxes(0, 1), now.leaves, choose, last
+        )
+        changes = numbers != STAYS
+        if changes.all():
+            return chosen, leaves
+        return chosen[changes], [x[changes] for x in leaves]
+
+    @property
+    def by_numpy(self) -> bool:
+        """Whether fits are made here: SciPy does not export what native code calls."""
+        return self.dim > SMALL and not self._wide
+
+    def _natively(
+        self,
+        rows: np.ndarray,
+        asked: np.ndarray,
+        squares: np.ndarray,
+        now: Sequence[np.ndarray],
+        choose: bool,
+        last: bool,
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """How many directions each window has, or STAYS, and leaves of all, from native code.
+
+        `asked` has the chain, where its rows begin, how many they are and how many are fresh.
+        """
+        told = asked[:, 2].tolist()
+        of = {n: self._asks(n, choose, last) for n in set(told)}
+        words = np.concatenate([asked, [of[n][0] for n in told]], axis=1)
+        ridges = np.array([of[n][1] for n in told])
         if self.dim <= SMALL:
-            asked = [[0, 0, count, fresh, self._question(count, choose, last)]]
-            (number,), leaves = self._small.fitted(
-                window.pairs()[None],
-                np.array(asked, np.int64),
-                window.moments.squares[None],
-                np.array([self._ridges(count)]),
-                Stacked.of([metric]).leaves,
-            )
-            return metric if number == STAYS else LowRankMetric(*(wrap(x[0]) for x in leaves))
+            return self._small.fitted(rows, words, squares, ridges, now)
+        settings = [(self.cut, self._finest(n), self.least_gain, WORTH_IT) for n in told]
+        numbers, leaves, choices = fit_wide(
+            *(rows, words, squares, ridges, np.array(settings), now),
+            rank=self.rank,
+            fewest=FEWEST,
+            principal=estimates.PRINCIPAL,
+            passes=estimates.PASSES,
+        )
+        for k in np.flatnonzero(numbers == ENTIRE).tolist():
+            chain, begin, count, _ = asked[k].tolist()
+            ridge, cut = choices[k].tolist()
+            these, variance = Rows(rows[chain, :, begin : begin + count]), leaves[0][k] ** 2
+            numbers[k] = STAYS
+            # Draws that overflow: a later window will do better.
+            with contextlib.suppress(np.linalg.LinAlgError, DomainError):
+                found = self._of_rows(these, variance, ridge, cut, principal=False)
+                for leaf, x in zip(leaves, flatten(found)[0]):
+                    leaf[k] = x.array
+        return numbers, leaves
+
+    def _asks(self, count: int, choose: bool, last: bool) -> tuple[list[int], tuple[float, ...]]:
+        """What is asked of a window of so many draws, and with which ridges."""
+        if self.dim <= SMALL:
+            return [self._question(count, choose, last)], self._ridges(count)
+        step = self._step(count)
+        decides, whole = choose and count >= OFTEN, last and count >= self.dim
+        question = DECIDES * decides + WAYS * last + WEIGHS * (count < ENOUGH) + OF_ALL * whole
+        return [question, step], (*self._ridges(-(-count // step)), max(self._ridges(count)))
+
+    def _step(self, count: int) -> int:
+        """How many draws apart those are that a choice in many dimensions looks at."""
+        return -(-count // LOOKED_AT)
+
+    def _finest(self, count: int) -> float:
+        """The finer factor within which directions may be left out."""
+        return min(self.cut, CUT_IF_KNOWN) if count >= KNOWN * self.dim else self.cut
+
+    def _fitted_by_numpy(
+        self, window: Window, metric: LowRankMetric, fresh: int, choose: bool, last: bool
+    ) -> LowRankMetric:
+        """As wide_routines.py says it."""
+        count = window.moments.count
         choose = choose and count >= OFTEN
         variance = estimates.diagonal(window.moments.squares, metric.variance)
         if count < TO_CHOOSE or not choose:
@@ -258,9 +352,12 @@ class LowRank(Form[LowRankMetric]):
         if gain < self.least_gain:
             return self.of_variance(variance)
         pairs = window.pairs()
-        some = Rows(pairs[:, :: -(-count // LOOKED_AT)])
-        finest = min(self.cut, CUT_IF_KNOWN) if count >= KNOWN * self.dim else self.cut
-        gain, ridge, cut = self._best(some, finest, both_ways=last)
+        some = Rows(pairs[:, :: self._step(count)])
+        gain, ridge, cut = estimates.best_directions(
+            *(some, self._ridges(some.count), self.rank, (self.cut, self._finest(count))),
+            worth_it=WORTH_IT,
+            both_ways=last,
+        )
         # What the start knew, or an earlier window, may be better than what few draws say.
         if count < ENOUGH:
             kept = self._worth(metric, variance, window, fresh)
@@ -275,38 +372,19 @@ class LowRank(Form[LowRankMetric]):
         # Of fewer draws than dimensions covariances have no say on most directions: there the ridge
         # decides, or noise, and later draws were not asked about these.
         whole = last and count >= self.dim
-        (fit,) = self._fits(rows, variance, [ridge], cut, principal=not whole)
+        return self._of_rows(rows, variance, ridge, cut, principal=not whole)
+
+    def _of_rows(
+        self, rows: Rows, variance: np.ndarray, ridge: float, cut: float, *, principal: bool
+    ) -> LowRankMetric:
+        """The metric that rows ask for once all is chosen."""
+        (fit,) = estimates.low_rank(
+            rows, variance, rank=self.rank, cut=cut, ridges=[ridge], principal=principal
+        )
         if len(fit.variances) == self.rank:
             # More of them than there is room for: the weaker ones cost more time than they gain.
             cut = self.cut
         return self.of_spectrum(fit, cut)
-
-    def fitted_together(
-        self,
-        windows: Windows,
-        chosen: np.ndarray,
-        sums: WindowSums,
-        now: Stacked,
-        choose: bool,
-        last: bool = False,
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
-        if self.dim > SMALL:
-            return super().fitted_together(windows, chosen, sums, now, choose, last)
-        counts = sums.count[:, 0].astype(np.int64)
-        told = counts.tolist()
-        of = {n: (self._question(n, choose, last), self._ridges(n)) for n in set(told)}
-        asked = np.empty((len(chosen), len(ASKED)), np.int64)
-        asked[:, 0], asked[:, 2], asked[:, 4] = chosen, counts, [of[n][0] for n in told]
-        asked[:, 1] = windows.whole[chosen, BEGIN]
-        np.minimum(windows.whole[chosen, FRESH], counts, out=asked[:, 3])
-        ridges = np.array([of[n][1] for n in told])
-        numbers, leaves = self._small.fitted(
-            windows.rows, asked, sums.squares.swapaxes(0, 1), ridges, now.leaves
-        )
-        changes = numbers != STAYS
-        if changes.all():
-            return chosen, leaves
-        return chosen[changes], [x[changes] for x in leaves]
 
     def _question(self, count: int, choose: bool, last: bool) -> int:
         """What is asked of a window of so many draws; see `spectra.py`."""
@@ -322,18 +400,6 @@ class LowRank(Form[LowRankMetric]):
         noisy = estimates.noisy_ridge(count, self.dim)
         return estimates.RIDGE, noisy if noisy > ALIKE * estimates.RIDGE else 0.0
 
-    def _fits(
-        self,
-        rows: Rows,
-        variance: np.ndarray,
-        ridges: Sequence[float],
-        cut: float,
-        principal: bool = True,
-    ) -> list[Spectrum]:
-        return estimates.low_rank(
-            rows, variance, rank=self.rank, cut=cut, ridges=ridges, principal=principal
-        )
-
     def _worth(
         self, metric: LowRankMetric, variance: np.ndarray, window: Window, fresh: int
     ) -> float:
@@ -344,32 +410,7 @@ class LowRank(Form[LowRankMetric]):
             return np.inf
         rows = Rows(window.pairs(fresh))
         present = Spectrum(metric.scale.array, *metric.in_use())
-        gain = estimates.plain_misfit(rows, variance) - estimates.misfit(rows, present)
-        return 2.0 * self.dim * gain
-
-    def _best(self, rows: Rows, finest: float, both_ways: bool) -> tuple[float, float, float]:
-        """What directions from the earlier half of the draws gain on the later, at best.
-
-        Summed over all dimensions; the mean of that and the other way round where asked for. With
-        it the ridge, and the factor within which directions are left out: `finest`, where that
-        gains more.
-        """
-        ridges = [ridge for ridge in self._ridges(rows.count) if ridge > 0.0]
-        early, late = rows.halves()
-        gains = np.zeros((2, len(ridges)))
-        for sample, judge in [(early, late), (late, early)][: 1 + both_ways]:
-            variance = estimates.diagonal(sample.squares, 1.0)
-            plain = estimates.plain_misfit(judge, variance)
-            for i, fit in enumerate(self._fits(sample, variance, ridges, finest)):
-                few = fit.clipped(self.rank, self.cut)
-                gain = plain - estimates.misfit(judge, few)
-                more = len(few.variances) < len(fit.variances)
-                gains[:, i] += gain, plain - estimates.misfit(judge, fit) if more else gain
-        gains *= 2.0 * self.dim / (1 + both_ways)
-        # Each direction takes time: those within the wider factor have to be worth it, too.
-        gains[1] -= WORTH_IT
-        kind, i = divmod(int(gains.argmax()), len(ridges))
-        return float(gains[kind, i]), ridges[i], finest if kind else self.cut
+        return estimates.gain(rows, variance, present)
 
 
 class Auto(LowRank):

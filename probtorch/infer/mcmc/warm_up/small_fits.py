@@ -14,13 +14,18 @@ import numpy as np
 from probtorch.compiler.nests.loops import address
 from probtorch.infer.mcmc.warm_up.spectrum_routines import SPECTRA, work_of
 
-__all__ = ["SmallFits", "geometric_mean"]
+__all__ = ["SmallFits", "geometric_mean", "working_space"]
+
+# More doubles than these, 8 MB, are not kept for the next time.
+MOST_KEPT = 2**20
 
 _own = threading.local()
 
 
-def _work(size: int) -> np.ndarray:
-    """Working space of this thread."""
+def working_space(size: int) -> np.ndarray:
+    """Return so many doubles of this thread's own, not set to anything."""
+    if size > MOST_KEPT:
+        return np.empty(size)
     room: np.ndarray | None = getattr(_own, "room", None)
     if room is None or room.size < size:
         room = _own.room = np.empty(2 * size)
@@ -106,7 +111,7 @@ class SmallFits:
         asked, present = np.ascontiguousarray(asked), [np.ascontiguousarray(x) for x in now]
         leaves = [np.zeros((count, *x.shape[1:]), x.dtype) for x in present]
         places = present[2][0].size
-        work = _work(work_of(int(asked[:, 2].max(initial=0)), dim))
+        work = working_space(work_of(int(asked[:, 2].max(initial=0)), dim))
         SPECTRA.function("pt_fit_low_rank")(
             *(count, address(asked), address(rows), room, dim, address(squares), address(ridges)),
             *map(address, present),

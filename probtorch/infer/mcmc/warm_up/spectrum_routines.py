@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from probtorch.compiler.lang.nodes import Operand, Value
 
 __all__ = [
-    *("ASKED", "DECIDES", "LEAST", "MOST", "SPECTRA", "STAYS", "WAYS", "WEIGHS", "work_of"),
+    *("ASKED", "DECIDES", "LEAST", "MOST", "SPECTRA", "SPECTRUM", "STAYS", "WAYS", "WEIGHS"),
+    *("median", "variances_of", "work_of"),
 ]
 
 # Variances outside are no variances but overflow.
@@ -220,7 +221,7 @@ def _spectrum(
     _scaled(w, moments, variance, work)
     fine = w.call("pt_geometric_mean", "i64", work, dim, ridge, fit.variances, fit.rows)
     # What most directions have in common belongs to the scale.
-    common = _median(w, fit.variances, dim, work)
+    common = median(w, fit.variances, dim, work)
     each, root = 1.0 / common, w.sqrt(common)
     total = w.variable("double", 0.0)
     with w.loop(0, dim) as i:
@@ -230,7 +231,8 @@ def _spectrum(
     return w.where(w.abs(total.value) < float("inf"), fine, w.whole(0))
 
 
-def _median(w: KernelFunction, values: Array, n: Value, room: Array) -> Value:
+def median(w: KernelFunction, values: Array, n: Value, room: Array) -> Value:
+    """Write the median of some values; `room` is for as many."""
     with w.loop(0, n) as i:
         x, at = values[i], w.variable("i64", i)
         with w.repeat_while(
@@ -287,7 +289,7 @@ def _excess(
     return total.value
 
 
-def _variances(
+def variances_of(
     w: KernelFunction,
     x: Array,
     g: Array,
@@ -296,7 +298,7 @@ def _variances(
     dim: Value,
     otherwise: Callable[[Value], Operand],
 ) -> None:
-    """``sqrt(var(x) / var(g))`` of sums of squares, and `otherwise` where that is no variance."""
+    """Write ``sqrt(var(x) / var(g))`` of sums of squares; `otherwise` where that is no variance."""
     with w.loop(0, dim) as i:
         ratio = w.sqrt(x[i * step]) / w.sqrt(g[i * step])
         out[i] = ratio
@@ -323,7 +325,7 @@ def _gain(
     place, work = room.at(dim * 2), room.at(dim * 4 + dim * dim)
     early = _Moments(w, sample, dim, of_sample)
     late = _Moments(w, judge, dim, of_judge)
-    _variances(w, early.x, early.g, dim + 1, variance, dim, lambda _: 1.0)
+    variances_of(w, early.x, early.g, dim + 1, variance, dim, lambda _: 1.0)
     fine = w.call("spectrum", "i64", sample, of_sample, dim, variance, ridge, place, work)
     w.leave_if(fine == 0, float("nan"))
     fit = _Fit(place, dim)
@@ -392,7 +394,7 @@ def _fit(
             wide.value = wide.value + (now_variances[k] - 1.0) * x * x
         return now_scale[i] * now_scale[i] * wide.value
 
-    _variances(w, squares, squares.at(dim), 1, variance, dim, present_variance)
+    variances_of(w, squares, squares.at(dim), 1, variance, dim, present_variance)
 
     # What the present directions gain over a diagonal, on rows that they were not made from.
     kept = w.variable("double", float("-inf"))
@@ -521,13 +523,16 @@ def _clipped(
 
 
 _ONE, _TWO, _THREE = "double*", "double* double*", "double* double* double*"
-_ROUTINES = {
-    "moments": KernelRoutine(_moments, f"{_ONE} i64 i64 i64 i64 {_TWO}", "void"),
+# What finds a matrix of some covariances.
+SPECTRUM = {
     "factor": KernelRoutine(_factor, f"{_ONE} i64", "i64"),
     "orthogonal": KernelRoutine(_orthogonal, f"{_TWO} i64", "void"),
     # X and then G, dimensions, the ridge; variances and directions that are found. Returns 1, or 0
     # where there is no such matrix.
     "pt_geometric_mean": KernelRoutine(_geometric_mean, f"{_ONE} i64 double {_TWO}", "i64"),
+}
+_ROUTINES = SPECTRUM | {
+    "moments": KernelRoutine(_moments, f"{_ONE} i64 i64 i64 i64 {_TWO}", "void"),
     "spectrum": KernelRoutine(_spectrum, f"{_ONE} i64 i64 {_ONE} double {_TWO}", "i64"),
     "excess": KernelRoutine(_excess, f"{_ONE} i64 i64 {_THREE} i64 double {_ONE}"),
     "gain": KernelRoutine(_gain, f"{_TWO} i64 i64 i64 double double {_ONE}"),
