@@ -102,7 +102,16 @@ class NativeProgram(Compiled):
             bound = self._own = self.bind()
         return bound(tree)
 
-    def _run(self, frame, tree):
+    def into(self, tree, outputs):
+        """Run on a tree like the example, with the leaves of the result in given arrays, which are
+        contiguous. For one thread at a time, as a call without `bind`.
+        """
+        frame = getattr(self, "_own_frame", None)
+        if frame is None:
+            frame = self._own_frame = self.program.bind()
+        self.check(frame.run(self._leaves(tree), outputs))
+
+    def _leaves(self, tree):
         items = [as_tensor(x).array for x in flatten(tree)[0]]
         for i, (array, (shape, dtype)) in enumerate(zip(items, self.signature, strict=True)):
             if array.shape != shape or array.dtype != dtype:
@@ -112,7 +121,10 @@ class NativeProgram(Compiled):
                     got=f"shape {array.shape} and dtype {array.dtype}",
                     fix="compile a program for the new shapes",
                 )
-        outputs = frame.new_outputs()
+        return items
+
+    def _run(self, frame, tree):
+        items, outputs = self._leaves(tree), frame.new_outputs()
         self.check(frame.run(items, outputs))
         return unflatten(self.out_structure, [wrap(x) for x in outputs])
 

@@ -28,12 +28,10 @@ from probtorch.ops.indexing import index_put
 
 __all__ = ["DrawMap"]
 
-# Draws per native call, and the memory one call may take for inputs and results: 256 draws make the
-# 20 us that a call costs in Python small, 32 MiB keep large deterministic sites from filling the
-# memory.
-BLOCK = 256
-# Of very many draws more are worth the memory.
-LARGE_BLOCK = 2048
+# Draws per native call, and the memory one call may take for inputs and results: a quarter of those
+# that are first asked for, since a call costs 20 to 100 us in Python, but no fewer and no more than
+# these. 32 MiB keep large deterministic sites from filling the memory.
+BLOCK, LARGE_BLOCK = 256, 2048
 BLOCK_BYTES = 2**25
 # Fewer draws than this are not worth the tens of milliseconds that compiling takes.
 FEW = 16
@@ -139,20 +137,26 @@ class DrawMap:
         for start in range(0, count, block):
             part = {k: _padded(x[start : start + block], block) for k, x in flat.items()}
             n = min(block, count - start)
+            places = [x[start : start + n] for x in out.values()]
+            # The program writes whole blocks.
+            whole = (
+                places if n == block else [np.empty((block, *x.shape[1:]), x.dtype) for x in places]
+            )
             try:
-                found = program((part, np.array(n)))
+                program.into((part, np.array(n)), whole)
             except CompileError:
                 # A draw at which eager execution raises: it says of which, and why.
                 return None
-            for name, value in found.items():
-                out[name][start : start + n] = value.array[:n]
+            if n < block:
+                for place, x in zip(places, whole):
+                    place[...] = x[:n]
         return out
 
     def _compile(self, flat: dict[str, np.ndarray], count: int) -> NativeProgram:
         first = {k: wrap(x[0, ...]) for k, x in flat.items()}
         found = {k: as_tensor(x).array for k, x in self.fn(first).items()}
         size = sum(x.nbytes for x in found.values()) + sum(x.array.nbytes for x in first.values())
-        most = LARGE_BLOCK if count >= 8 * LARGE_BLOCK else BLOCK
+        most = max(BLOCK, min(LARGE_BLOCK, -(-count // 4)))
         block = max(1, min(most, BLOCK_BYTES // max(size, 1)))
         zeros = {k: np.zeros((block, *x.shape), x.dtype) for k, x in found.items()}
 

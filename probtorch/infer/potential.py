@@ -245,6 +245,8 @@ class ModelTarget(Target):
         self.deterministic = whole_deterministic(first, self.parts)
         evaluation = functools.partial(Evaluation, slots=self.slots, sites=False)
         branches, leftmost = self._find_branches(first)
+        # When it was found out, and what: see `centred_sites`.
+        self._centred: tuple[int, list[str]] | None = None
         self._sums = Sums(self.run, evaluation, leftmost - 1, self.sums_out, branches)
         self._in_plates = {n for n in self.summed if n in first and first[n].plates}
         if self.summed:
@@ -295,15 +297,21 @@ class ModelTarget(Target):
         """Return the latent sites whose spread depends on other latent sites, at an array `q`.
 
         They are what a non-centred form changes: loc + scale * z in place of a draw with such a
-        scale.
+        scale. A model whose density is one path does the same everywhere, and is asked once.
         """
+        paths = self.density.paths
+        everywhere = len(paths) == 1 and paths.reason is None and paths.aside is None
+        if everywhere and self._centred is not None and self._centred[0] == paths.epoch:
+            return list(self._centred[1])
         point = wrap(np.array(q, np.float64)).requires_grad_()
         before = set_grad_enabled(True)
         try:
             sites = self.trace_at(point)
         finally:
             set_grad_enabled(before)
-        return [name for name in self.slots if name in sites and _latent_spread(sites[name].fn)]
+        found = [n for n in self.slots if n in sites and _latent_spread(sites[n].fn)]
+        self._centred = (paths.epoch, found) if everywhere else None
+        return list(found)
 
     def _discrete(self, position: int = 0) -> tuple[OneValue, ...]:
         """The handler that gives summed sites one value, if there are such sites."""

@@ -28,6 +28,7 @@ from probtorch.distributions import (
 from probtorch.effects import deterministic, factor, handlers, param, plate, sample
 from probtorch.errors import ArgumentError, DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer import Target
+from probtorch.infer.potential import ModelTarget
 from probtorch.ops.arithmetic import where
 from probtorch.ops.exponentials import exp
 from probtorch.tensor import tensor
@@ -452,3 +453,28 @@ def test_sites_whose_spread_is_latent_are_the_centred_ones():
 
     target = Target.from_model(model)
     assert target.centred_sites(np.zeros(target.dim)) == ["centred", "vector"]
+
+
+def test_centred_sites_are_looked_for_once_unless_the_model_branches(monkeypatch):
+    def straight():
+        sample("x", Normal(0.0, sample("s", HalfNormal(1.0))))
+
+    def branching():
+        s = sample("s", HalfNormal(1.0))
+        sample("x", Normal(0.0, s if s > 1.0 else 1.0))
+
+    looked, trace_at = [], ModelTarget.trace_at
+    monkeypatch.setattr(
+        ModelTarget, "trace_at", lambda self, q: looked.append(q) or trace_at(self, q)
+    )
+    for model, runs, below in ((straight, 1, ["x"]), (branching, 4, [])):
+        target = Target.from_model(model)
+        looked.clear()
+        for log_scale in (1.0, -1.0):
+            point = np.array([log_scale, 0.0])
+            target.density.value_and_grad(point)
+        for log_scale in (1.0, -1.0) * 2:
+            found = target.centred_sites(np.array([log_scale, 0.0]))
+            assert found == (["x"] if log_scale > 0.0 else below)
+            found.append("changed")
+        assert len(looked) == runs

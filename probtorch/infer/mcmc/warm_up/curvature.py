@@ -9,13 +9,16 @@ peak of the curvature, as in the neck of a funnel, or something else: a wall, a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from probtorch.compiler.nests.loops import address
+from probtorch.infer.mcmc.warm_up.curvature_routines import CURVATURE
+
 if TYPE_CHECKING:
+    from probtorch.compiler.density_context import DensityContext
     from probtorch.infer.mcmc.kernels.stepping import SteppingKernel
     from probtorch.infer.potential import Target
 
@@ -58,42 +61,31 @@ def stability_share(
     0.25
     """
     point = np.asarray(position, np.float64)[None]
-    return float(_shares(target, [inverse_mass], np.array([step_size]), point)[0])
+    context, steps = target.density.context(), np.array([step_size])
+    found = _shares(context, np.array([inverse_mass]), np.zeros(1), steps, point)
+    return float(found[0])
 
 
 def _shares(
-    target: Target,
-    inverse_masses: Sequence[np.ndarray],
+    context: DensityContext,
+    matrices: np.ndarray,
+    which: np.ndarray,
     step_sizes: np.ndarray,
     positions: np.ndarray,
 ) -> np.ndarray:
-    """`stability_share` at each of the rows of an array, all rounds side by side."""
-    evaluate = target.density.context().native
-    slopes = np.tile(np.random.default_rng(0).normal(size=positions.shape[1]), (len(positions), 1))
-    distances = DISTANCE * step_sizes
-    lengths = np.zeros(len(positions))
-    going = np.arange(len(positions))
-    for i in range(ROUNDS + 1):
-        # The length of M u in the metric M^-1, in which the rounds are those of a symmetric matrix.
-        moves = np.array([_product(inverse_masses[row], slopes[row]) for row in going.tolist()])
-        squares = np.vecdot(slopes[going], moves)
-        lengths[going] = np.sqrt(np.where(squares > 0.0, squares, 0.0))
-        lengths[going[np.isnan(squares)]] = np.nan
-        good = (lengths[going] > 0.0) & (lengths[going] < math.inf)
-        going, moves = going[good], moves[good]
-        if i == ROUNDS or not going.size:
-            break
-        moves *= (distances[going] / lengths[going])[:, None]
-        for row, move in zip(going.tolist(), moves):
-            ahead, behind = (evaluate(positions[row] + s * move)[1] for s in (1.0, -1.0))
-            slopes[row] = behind
-            slopes[row] -= ahead
-        slopes[going] /= (2.0 * distances[going])[:, None]
+    """`stability_share` at each of the rows of an array, with the matrices of these numbers."""
+    points, dim = positions.shape
+    slopes = np.tile(np.random.default_rng(0).normal(size=dim), (points, 1))
+    distances, lengths, work = DISTANCE * step_sizes, np.empty(points), np.empty(3 * dim)
+    matrices, positions = (np.ascontiguousarray(x, np.float64) for x in (matrices, positions))
+    which = np.ascontiguousarray(which, np.int64)
+    CURVATURE.function("pt_lengths")(
+        *(context.function, context.address, points, dim, address(positions), address(matrices)),
+        *(int(matrices.ndim == 3), address(which), address(distances), ROUNDS),
+        *map(address, (slopes, lengths, work)),
+    )
+    context.raise_error()
     return 0.25 * step_sizes**2 * lengths
-
-
-def _product(inverse_mass: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    return inverse_mass * slope if inverse_mass.ndim == 1 else inverse_mass @ slope
 
 
 def curvature_at_divergences(
@@ -119,22 +111,20 @@ def curvature_at_divergences(
         and ``curvature_elsewhere``, of as many others the median. Empty where there are no draws
         of one of the two kinds.
     """
-    found = []
-    for of_kind, level in ((diverging, 0.9), (~diverging, 0.5)):
-        places = np.argwhere(of_kind)
-        if not len(places):
-            return {}
-        some = places[np.unique(np.linspace(0, len(places) - 1, DRAWS).astype(int))]
-        chains, draws = some.T
-        # Of a thousand chains the kernels of few are asked for: each is put together for it.
-        there = {chain: kernels[chain] for chain in dict.fromkeys(chains.tolist())}
-        matrices = {chain: kernel.metric.inverse_mass() for chain, kernel in there.items()}
-        shares = _shares(
-            target,
-            [matrices[chain] for chain in chains.tolist()],
-            np.array([float(there[chain].step_size.array) for chain in chains.tolist()]),
-            np.asarray(positions[chains, draws], np.float64),
-        )
+    places = [np.argwhere(of_kind) for of_kind in (diverging, ~diverging)]
+    if not all(map(len, places)):
+        return {}
+    some = [x[np.unique(np.linspace(0, len(x) - 1, DRAWS).astype(int))] for x in places]
+    # Of a thousand chains the kernels of few are asked for: each is put together for it.
+    numbers = np.unique(np.concatenate(some)[:, 0])
+    there = [kernels[chain] for chain in numbers.tolist()]
+    matrices = np.array([kernel.metric.inverse_mass() for kernel in there])
+    steps = np.array([float(kernel.step_size.array) for kernel in there])
+    context, found = target.density.context(), []
+    for (chains, draws), level in zip([x.T for x in some], (0.9, 0.5)):
+        which = np.searchsorted(numbers, chains)
+        drawn = np.asarray(positions[chains, draws], np.float64)
+        shares = _shares(context, matrices, which, steps[which], drawn)
         finite = shares[np.isfinite(shares)]
         if not finite.size:
             return {}
