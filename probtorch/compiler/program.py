@@ -108,6 +108,7 @@ class NativeProgram(Compiled):
         """
         frame = getattr(self, "_own_frame", None)
         if frame is None:
+            assert self.program is not None, "a program that is compiled"
             frame = self._own_frame = self.program.bind()
         self.check(frame.run(self._leaves(tree), outputs))
 

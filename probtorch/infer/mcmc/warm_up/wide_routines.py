@@ -232,9 +232,9 @@ def _fit(
     gain, at = w.variable("double", gains[0]), w.variable("i64", 0)
     with w.loop(1, 4) as i:
         # Each direction takes time: those within the wider factor have to be worth it, too.
-        found = gains[i] - w.where(i > 1, worth_it, w.value(0.0, "double"))
-        with w.when(found > gain.value):
-            gain.value, at.value = found, i
+        left = gains[i] - w.where(i > 1, worth_it, w.value(0.0, "double"))
+        with w.when(left > gain.value):
+            gain.value, at.value = left, i
     w.leave_if(w.logical_not(w.abs(gain.value) < float("inf")), stays)
     w.leave_if(w.logical_and(weighs, kept.value > w.maximum(gain.value, least)), stays)
     w.leave_if(gain.value < least, w.whole(0))
