@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from probtorch.compiler.lang.nodes import Operand, Value
     from probtorch.compiler.render.writer import Writer
 
-__all__ = ["BLOCK", "PRINCIPAL", "Room", "sums"]
+__all__ = ["BLOCK", "PRINCIPAL", "WorkRoom", "sums"]
 
 # What LAPACK's factorisation works with, for each column; 32 is the width of its blocks.
 BLOCK = 64
 
 
-class Room:
+class WorkRoom:
     """Working space, given out part by part."""
 
     def __init__(self, place: Array) -> None:

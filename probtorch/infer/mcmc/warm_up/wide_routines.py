@@ -14,7 +14,7 @@ from probtorch.compiler.lang.cells import Array
 from probtorch.compiler.lang.function import KernelRoutine
 from probtorch.compiler.machine.routines import Routines
 from probtorch.infer.mcmc.warm_up import principal_routines, spectrum_routines
-from probtorch.infer.mcmc.warm_up.principal_routines import BLOCK, PRINCIPAL, Room, sums
+from probtorch.infer.mcmc.warm_up.principal_routines import BLOCK, PRINCIPAL, WorkRoom, sums
 from probtorch.infer.mcmc.warm_up.spectrum_routines import (
     DECIDES,
     STAYS,
@@ -71,7 +71,7 @@ def _gains(
     fit.
     """
     cut, finest, both = settings[0], settings[1], number * 2
-    room = Room(work)
+    room = WorkRoom(work)
     variance, roots = room.take(dim), room.take(dim * 2)
     directions, found = room.take(both * dim), room.take(both * (both + 1) + 1)
     here, there, order = (room.take(n) for n in (both * both * 2, both * both * 2, both * 2))
@@ -122,7 +122,7 @@ def _worth(
     work: Array,
 ) -> Value:
     """What the directions of a metric gain over a diagonal, on rows that it was not made from."""
-    room = Room(work)
+    room = WorkRoom(work)
     rows, squares, roots = (room.take(n) for n in (count * dim * 2, dim * 2, dim * 2))
     squared, scaled = room.take(dim), room.take(number * dim)
     along, one = room.place, w.whole(1)
@@ -175,7 +175,7 @@ def _fit(
         (question & bit) != 0 for bit in (DECIDES, WAYS, WEIGHS, OF_ALL)
     )
     cut, finest, least, worth_it = (settings[i] for i in range(4))
-    stays, both, room = w.whole(STAYS), number * 2, Room(work)
+    stays, both, room = w.whole(STAYS), number * 2, WorkRoom(work)
     variance = room.take(dim)
 
     def present_variance(i: Value) -> Value:
@@ -206,7 +206,7 @@ def _fit(
     some = w.quotient(n + step - 1, step)
     half = w.quotient(some, 2)
     of_squares, gains = room.take(dim * 4), room.take(4)
-    here = Room(room.place)
+    here = WorkRoom(room.place)
     early, late = here.take(half * dim * 2), here.take((some - half) * dim * 2)
     parts = ((early, half, of_squares), (late, some - half, of_squares.at(dim * 2)))
     for place, count, to in parts:
@@ -244,7 +244,7 @@ def _fit(
     w.leave_if(of_all, w.whole(ENTIRE))
     every = w.where(ways, w.whole(1), step)
     count = w.where(ways, n, some)
-    here = Room(room.place)
+    here = WorkRoom(room.place)
     these = here.take(count * dim * 2)
     w.call("centred", "void", pairs, apart, dim, every, count, these, of_squares)
     roots, directions = here.take(dim * 2), here.take(both * dim)
