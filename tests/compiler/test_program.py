@@ -311,6 +311,17 @@ def test_the_example_is_not_changed_by_compiling():
     np.testing.assert_array_equal(example[0].array, X)
 
 
+def test_results_go_into_arrays_that_are_given():
+    native = NativeProgram(lambda tree: (tree[0] + tree[1], tree[0].sum()), tree_of(X, Y))
+    rows, totals = np.zeros((3, 4)), np.zeros(3)
+    for i in range(2):
+        native.into(tree_of(X, i * Y), [rows[i], totals[i : i + 1].reshape(())])
+    np.testing.assert_array_equal(rows, [X, X + Y, 0.0 * X])
+    np.testing.assert_array_equal(totals, [X.sum(), X.sum(), 0.0])
+    with pytest.raises(ShapeError):
+        native.into(tree_of(X[:3], Y[:3]), [rows[2], totals[2:].reshape(())])
+
+
 def test_several_threads_run_with_memory_of_their_own():
     native = NativeProgram(three_deep, tree_of(X, 3))
     expected = arrays(native.eager(tree_of(Y, 4)))

@@ -49,6 +49,13 @@ def test_of_very_many_draws_more_go_at_once_and_few_may_follow():
     assert mapped._block == LARGE_BLOCK
 
 
+def test_a_quarter_of_the_draws_goes_at_once():
+    mapped = DrawMap(outputs)
+    for n in (4 * BLOCK + 40, 5 * BLOCK):
+        check(mapped(inputs(n)), inputs(n))
+    assert mapped._block == BLOCK + 10
+
+
 def test_leading_dims_are_kept():
     given = {k: v.reshape(4, 25, *v.shape[1:]) for k, v in inputs(100).items()}
     found = DrawMap(outputs)(given, lead=2)
