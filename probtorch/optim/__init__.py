@@ -15,7 +15,7 @@ from probtorch.optim import lr_scheduler, swa_utils
 from probtorch.optim.absent import INSTEAD
 from probtorch.optim.adafactor import Adafactor
 from probtorch.optim.adam import Adam, Adamax, AdamW, ClippedAdam
-from probtorch.optim.dog import DoG, LDoG
+from probtorch.optim.dog import DoG, DoWG, LDoG
 from probtorch.optim.elementwise import ElementwiseOptimizer
 from probtorch.optim.lbfgs import LBFGS
 from probtorch.optim.multi import (
@@ -51,6 +51,7 @@ __all__ = [
     "Adamax",
     "ClippedAdam",
     "DoG",
+    "DoWG",
     "ElementwiseOptimizer",
     "LDoG",
     "MixedMultiOptimizer",

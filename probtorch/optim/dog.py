@@ -1,4 +1,4 @@
-"""DoG: steps as long as the way so far over the root of the squared gradients; no learning rate."""
+"""DoG and DoWG: steps as long as the way so far over the root of squared gradients; no rate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from probtorch.optim.typed import Given, Group
 from probtorch.optim.whole import WholeOptimizer
 from probtorch.tensor import Tensor
 
-__all__ = ["DoG", "LDoG"]
+__all__ = ["DoG", "DoWG", "LDoG"]
 
 
 class DoG(WholeOptimizer):
@@ -114,11 +114,16 @@ class DoG(WholeOptimizer):
     def carry(self, group: Group, step: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
         """Return the largest distance, and the sum of squared gradients, with this step's."""
         farthest, squares = carried
+        farthest, gradient = self._seen(group, farthest)
+        return farthest, squares + gradient
+
+    def _seen(self, group: Group, farthest: Tensor) -> tuple[Tensor, Tensor]:
+        """The largest distance, with this step's, and the squared norm of its gradient."""
         assert self._measured is not None  # by `_update`
         away, start, gradient = self._measured
         first = group["reps_rel"] * (1.0 + arithmetic.sqrt(start))
         way = arithmetic.maximum(first, arithmetic.sqrt(away))
-        return arithmetic.maximum(farthest, way), squares + gradient
+        return arithmetic.maximum(farthest, way), gradient
 
     def rule(
         self, s: ModuleType, group: Group, numbers: tuple[V | float, ...], p: V, g: V, *slots: V
@@ -145,6 +150,58 @@ class DoG(WholeOptimizer):
             super()._update(group, params, states)
         finally:
             self._measured = None
+
+
+class DoWG(DoG):
+    """Distance over weighted gradients: `DoG` in which gradients far from the start count most.
+
+    Parameters
+    ----------
+    params, lr, reps_rel, weight_decay, foreach, maximize
+        See `DoG`; the paper begins with a distance of 1e-4, whatever the parameters.
+    eps : float, positive
+        Added to the weighted mean of squared gradients, times their number.
+
+    Notes
+    -----
+    Step t is ``lr * r**2 / sqrt(V + eps * r**2)`` times the gradient. V is the sum, over all steps
+    so far, of the squared norm of the gradient times the square of what r was then; r is as in
+    `DoG`. Without `eps`, which the paper has not, a gradient of 0 at the first step would be 0 / 0.
+    Gradients of the first steps, which are made near the start, are soon without weight: steps are
+    longer than those of `DoG`, also on smooth functions near their minimum.
+
+    References
+    ----------
+    A. Khaled, K. Mishchenko, C. Jin, "DoWG unleashed: an efficient universal parameter-free
+    gradient descent method", NeurIPS 2023, algorithm 1.
+
+    Examples
+    --------
+    >>> from probtorch import tensor
+    >>> p = tensor([5.0, -3.0]).requires_grad_()
+    >>> optimizer = DoWG([p])
+    >>> for _ in range(100):
+    ...     optimizer.zero_grad()
+    ...     ((p - 1.0) ** 2).sum().backward()
+    ...     optimizer.step()
+    >>> bool((abs(p - 1.0) < 0.01).all())
+    True
+    """
+
+    def scalars(
+        self, group: Group, step: Tensor | None, *carried: Tensor
+    ) -> tuple[float | Tensor, ...]:
+        """Return the size of the step."""
+        assert step is not None  # `uses_step`
+        farthest, squares = self.carry(group, step, *carried)
+        area = farthest * farthest
+        return (group["lr"] * area / arithmetic.sqrt(squares + group["eps"] * area),)
+
+    def carry(self, group: Group, step: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
+        """Return the largest distance, and the weighted sum of squared gradients, with this one."""
+        farthest, squares = carried
+        farthest, gradient = self._seen(group, farthest)
+        return farthest, squares + farthest * farthest * gradient
 
 
 class LDoG(DoG):

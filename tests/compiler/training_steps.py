@@ -37,6 +37,7 @@ OPTIMIZERS = {
     "muon": lambda p: optim.Muon([x for x in p if x.ndim == 2], lr=0.01),
     "dog": lambda p: optim.DoG(p, reps_rel=1e-2),
     "dog by layers": lambda p: optim.LDoG(p, reps_rel=1e-2, weight_decay=0.01),
+    "dowg": lambda p: optim.DoWG(p, reps_rel=1e-2),
     "sm3": lambda p: optim.SM3(p, lr=0.05),
 }
 ACTIVATIONS = nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU

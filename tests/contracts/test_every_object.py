@@ -223,8 +223,8 @@ OBJECTIVES = (
     "JitTrace_ELBO JitTraceEnum_ELBO JitTraceGraph_ELBO JitTraceMeanField_ELBO"
 ).split()
 OPTIMIZERS = (
-    "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam DoG LDoG NAdam RAdam RMSprop "
-    "Rprop SGD SM3 RMSProp RMSPropMomentum SparseAdam"
+    "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ClippedAdam DoG DoWG LDoG NAdam RAdam "
+    "RMSprop Rprop SGD SM3 RMSProp RMSPropMomentum SparseAdam"
 ).split()
 DATASET = data.TensorDataset(X, Y)
 TRACE = probtorch.handlers.trace(probtorch.handlers.seed(line, 0)).get_trace(X, Y)

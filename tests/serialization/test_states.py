@@ -62,6 +62,7 @@ OPTIMIZERS = {
     "RAdam": lambda p: RAdam(p, lr=0.01, betas=(0.9, 0.9)),
     "Rprop": lambda p: Rprop(p, lr=0.01),
     "DoG": optim.DoG,
+    "DoWG": optim.DoWG,
     "LDoG": optim.LDoG,
     "SM3": lambda p: optim.SM3(p, lr=0.01),
     "SparseAdam": lambda p: SparseAdam(p, lr=0.01),

@@ -14,13 +14,17 @@ from the cache runs without it (`elf`).
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import importlib.util
 import itertools
+import math
 import platform
 import re
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +41,8 @@ __all__ = [
     "LEVELS",
     "InternalCompilerError",
     "LoadedObject",
+    "TooLongToCompile",
+    "compiling_takes_at_most",
     "emit_object",
     "load_object",
     "lock",
@@ -49,6 +55,10 @@ __all__ = [
 lock = threading.RLock()
 
 _library_numbers = itertools.count()
+
+
+class TooLongToCompile(ProbtorchError, RuntimeError):
+    """A module would take longer to compile than the caller allows."""
 
 
 class InternalCompilerError(ProbtorchError, RuntimeError):
@@ -236,15 +246,62 @@ def emit_object(ir: str, *, level: int = 2, slp: bool = False) -> bytes:
     ------
     InternalCompilerError
         If LLVM cannot parse or verify the text; the message shows the lines around the fault.
+    TooLongToCompile
+        If it is expected to take longer than `compiling_takes_at_most` allows.
     """
+    _check_length(ir)
     with lock:
+        began = time.perf_counter()
         here = target()
         if not here.runs_here:
             _compiled(ir, here, level, slp)
             here = _here()
         found = _compiled(ir, here, level, slp)
         took()
+        _spent.add(ir, time.perf_counter() - began)
         return found
+
+
+@dataclass
+class _Spent:
+    """What this process has compiled so far, from which it is told how long more will take."""
+
+    characters: int = 0
+    seconds: float = 0.0
+
+    def expected(self, ir: str) -> float:
+        return self.seconds * len(ir) / max(self.characters, 1)
+
+    def add(self, ir: str, seconds: float) -> None:
+        self.characters, self.seconds = self.characters + len(ir), self.seconds + seconds
+
+
+_spent = _Spent()
+_limit: contextvars.ContextVar[float] = contextvars.ContextVar("limit", default=math.inf)
+
+
+@contextlib.contextmanager
+def compiling_takes_at_most(seconds: float) -> Iterator[None]:
+    """Have modules refused that this thread would compile for longer, each by itself.
+
+    How long that is is told from what the process has compiled before; the first one is not
+    refused.
+    """
+    token = _limit.set(seconds)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def _check_length(ir: str) -> None:
+    limit, expected = _limit.get(), _spent.expected(ir)
+    if expected > limit:
+        raise TooLongToCompile(
+            "compiler", expected=f"a program that takes at most {limit:.3g} s to compile",
+            got=f"about {expected:.3g} s",
+            fix="allow more time; the next time it is in the cache",
+        )  # fmt: skip
 
 
 def _compiled(ir: str, processor: Processor, level: int, slp: bool) -> bytes:

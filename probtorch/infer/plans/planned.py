@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.infer.model_calls import check_model, check_model_call
+from probtorch.infer.plans.budget import Budget
 from probtorch.infer.plans.carried_out import Instead, Methods
 from probtorch.infer.plans.facts import Facts, gradient_seconds, look_at
 from probtorch.infer.plans.fitted import CalledModel, Fitted
@@ -147,7 +147,7 @@ def fit(
             fix="leave one of them out; a guide goes with engine=lambda m: SVI(m, guide, Adam)",
         )  # fmt: skip
     given = None if engine is None else made_for(engine, model)
-    began = time.monotonic()
+    time = Budget(seconds)
     facts = look_at(model, args, kwargs)
     target, gradient, intractable = None, math.nan, ""
     dense = facts.numbers and not facts.unbounded and not facts.subsampled and not facts.changing
@@ -171,6 +171,7 @@ def fit(
         gradient,
         method=method,
         budget=seconds,
+        spent=time.spent,
         num_samples=num_samples,
         num_chains=num_chains,
         warmup_steps=warmup_steps,
@@ -184,7 +185,7 @@ def fit(
     generator = generator_of(seed)
     methods = Methods(
         model, args, kwargs, target, facts, num_samples, num_chains, warmup_steps,
-        seconds, began, generator.spawn(1)[0], verbose, guide, plan, init_strategy,
+        time, generator.spawn(1)[0], verbose, guide, plan, init_strategy,
         given,
     )  # fmt: skip
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -125,6 +126,7 @@ def planned(
     guide: object = None,
     intractable: str = "",
     engine: str = "",
+    spent: float = 0.0,
 ) -> Plan:
     """Return the plan that follows from the facts.
 
@@ -144,6 +146,8 @@ def planned(
         Why finite discrete sites cannot be summed out; empty if they can.
     engine : str
         The name of the caller's engine; empty if none is given.
+    spent : float
+        Seconds of the budget that are gone.
 
     Raises
     ------
@@ -160,12 +164,16 @@ def planned(
         return Plan("given", facts, math.nan, (first,))
     steps = LEAPFROGS * max(facts.numbers, 1) ** 0.25
     rounds = math.ceil(num_chains / max(threads, 1))
-    limit = PATIENCE if budget is None else budget
+    limit = PATIENCE if budget is None else max(budget - spent, 0.0)
     expected = gradient * steps * (num_samples + warmup_steps) * rounds
     if method == "replica_exchange" or facts.modes > 1:
         expected = gradient * steps * (THINNING * num_samples + warmup_steps) * rounds
         expected *= len(powers_for(facts.wall))
-    chosen, because = _method(facts, gradient, expected, method, budget, guide, intractable)
+    told = "without a time budget" if budget is None else "of the time budget"
+    if budget is not None and spent:
+        told = f"left of the time budget of {_duration(budget)}"
+    time = _Time(expected, limit, told)
+    chosen, because = _method(facts, gradient, time, method, guide, intractable)
     _check(facts, chosen, method, guide)
     instead = ", ".join(f"method={m!r}" for m in METHODS if m != chosen)
     if facts.changing:
@@ -247,9 +255,11 @@ def planned(
     return Plan(chosen, facts, seconds, tuple(decisions))
 
 
-def out_of_time(plan: Plan, budget: float) -> Plan:
-    """Return what is run where NUTS had no draw when the time was up."""
+def out_of_time(plan: Plan, budget: float, compiling: str = "") -> Plan:
+    """Return what is run where NUTS had no draw when the time was up, or could have none."""
     because = f"NUTS was still in its warm-up after the {_duration(budget)} of the time budget"
+    if compiling:
+        because = f"too little of the {_duration(budget)} is left to compile NUTS: {compiling}"
     first = Decision("method", _TITLES["pathfinder"], because, "method='nuts' and more seconds=")
     rest = tuple(d for d in plan.decisions if d.what == "discrete sites")
     return Plan("pathfinder", plan.facts, math.nan, (first, *rest))
@@ -326,12 +336,19 @@ _TITLES = {
 }
 
 
+class _Time(NamedTuple):
+    """Seconds that chains are expected to take, that they may take, and what the latter are."""
+
+    expected: float
+    limit: float
+    told: str
+
+
 def _method(
     facts: Facts,
     gradient: float,
-    expected: float,
+    time: _Time,
     method: str | None,
-    budget: float | None,
     guide: object,
     intractable: str,
 ) -> tuple[str, str]:
@@ -361,15 +378,13 @@ def _method(
         return "gibbs", f"{listed(facts.finite)} cannot be summed out: {intractable}"
     if not facts.numbers:
         return "exact", "all latent sites are finite: the posterior is a table"
-    limit = PATIENCE if budget is None else budget
-    if expected > limit:
+    if time.expected > time.limit:
         many = facts.numbers > FULL_RANK
-        suits = many and not _dadvi_seconds(facts, gradient, response=False) > limit
-        given = "without a time budget" if budget is None else "of the time budget"
+        suits = many and not _dadvi_seconds(facts, gradient, response=False) > time.limit
         what = "replica exchange" if facts.modes > 1 else "NUTS"
         because = (
-            f"{what} would take about {_duration(expected)}, more than the {_duration(limit)} "
-            f"{given}"
+            f"{what} would take about {_duration(time.expected)}, more than the "
+            f"{_duration(time.limit)} {time.told}"
         )
         return "dadvi" if suits else "pathfinder", because
     if facts.modes > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,15 +23,20 @@ class Until:
     says, so that a run with time enough is the same each time.
     """
 
-    def __init__(self, deadline: float | None) -> None:
-        self.deadline, self.rule = deadline, Converged()
-        self._began, self._next = time.monotonic(), 1
+    def __init__(self, deadline: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.deadline, self.rule, self._clock = deadline, Converged(), clock
+        self._first: tuple[int, float] | None = None
+        self._next = 1
 
     def __call__(self, losses: np.ndarray) -> bool:
-        now, step = time.monotonic(), len(losses)
+        now, step = self._clock(), len(losses)
         if self.deadline is not None:
-            # A step before the deadline, not after it.
-            each = (now - self._began) / step
+            # A step before the deadline, not after it. The first one compiles the others.
+            if self._first is None:
+                self._first = step, now
+                return now > self.deadline
+            done, since = self._first
+            each = (now - since) / max(step - done, 1)
             if now + each > self.deadline:
                 return True
             wait = min(CLOCK, self.deadline - now) / max(each, 1e-9)

@@ -1,0 +1,142 @@
+"""The seconds that `fit` is given: what has been compiled, and has still to be, comes off them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from probtorch.compiler.native import host
+from probtorch.core.rng import Generator
+from probtorch.distributions import Normal
+from probtorch.effects import sample
+from probtorch.infer import MCMC, SVI, fit
+from probtorch.infer.plans.budget import Budget
+from probtorch.infer.plans.carried_out import Instead, Methods
+from probtorch.infer.plans.facts import look_at
+from probtorch.infer.plans.planning import planned
+from probtorch.infer.plans.until import Until
+
+IR = "define i32 @answer() {\n  ret i32 42\n}\n"
+SETTINGS = {"num_samples": 100, "num_chains": 2, "warmup_steps": 100, "threads": 2}
+
+
+def level(y):
+    mu = sample("mu", Normal(0.0, 2.0))
+    sample("y", Normal(mu, 1.0), obs=y)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def slow_compiler(monkeypatch):
+    """As if this process had compiled ten characters so far, in a second."""
+    monkeypatch.setattr(host, "_spent", host._Spent(characters=10, seconds=1.0))
+
+
+def test_what_is_left_is_at_least_a_second():
+    clock = Clock()
+    time = Budget(3.0, clock)
+    assert time.spent == 0.0 and time.left == 3.0 and time.until(0.5) == 102.5
+    clock.now += 1.25
+    assert time.spent == 1.25 and time.left == 1.75 and time.until(0.5) == 102.5
+    clock.now += 60.0
+    assert time.left == 1.0
+    assert Budget(None, clock).left is Budget(None, clock).until(0.5) is None
+
+
+def test_seconds_that_looking_took_are_not_there_for_chains():
+    facts = look_at(level, (1.0,), {})
+    # 8 leapfrogs a draw, 200 transitions, one round of chains: 1.6 s.
+    for spent, method in ((0.0, "nuts"), (1.0, "nuts"), (2.0, "pathfinder"), (5.0, "pathfinder")):
+        plan = planned(facts, 1e-3, method=None, budget=3.0, spent=spent, **SETTINGS)
+        assert plan.method == method
+    assert "more than the 0 s left of the time budget of 3 s" in str(plan)
+
+
+def test_a_module_that_takes_too_long_to_compile_is_refused(slow_compiler):
+    with (
+        host.compiling_takes_at_most(0.1 * len(IR) - 0.5),
+        pytest.raises(host.TooLongToCompile, match=r"(?s)at most 3.3 s.*about 3.8 s.*more time"),
+    ):
+        host.emit_object(IR)
+    with host.compiling_takes_at_most(0.1 * len(IR) + 0.5):
+        assert host.emit_object(IR)
+    # What it really took has been added.
+    assert host._spent.characters == 10 + len(IR) and host._spent.seconds > 1.0
+
+
+def test_nothing_is_refused_before_anything_was_compiled(monkeypatch):
+    monkeypatch.setattr(host, "_spent", host._Spent())
+    with host.compiling_takes_at_most(0.0):
+        assert host.emit_object(IR)
+
+
+@pytest.mark.parametrize("method", [None, "nuts"])
+def test_no_time_to_compile_a_sampler_leads_to_pathfinder(method, monkeypatch):
+    """Half of what is left may go into one program; who has asked for NUTS waits for it."""
+    allowed = []
+
+    def run(self, *args, **kwargs):
+        # The density has been compiled since.
+        monkeypatch.setattr(host, "_spent", host._Spent(characters=10, seconds=1.0))
+        allowed.append(host._limit.get())
+        host._check_length("x" * 1000)  # 100 s
+        return whole(self, *args, **kwargs)
+
+    whole = MCMC.run
+    monkeypatch.setattr(MCMC, "run", run)
+    monkeypatch.setattr("probtorch.infer.plans.planned.Budget", lambda s: Budget(s, Clock()))
+    found = fit(
+        level, 1.0, method=method, seconds=60.0, num_samples=400, warmup_steps=200, seed=0,
+        verbose=False,
+    )  # fmt: skip
+    assert allowed == [np.inf if method else 30.0]
+    assert found.plan.method == ("nuts" if method else "pathfinder")
+    assert method or "too little of the 60 s is left to compile NUTS: about 100 s" in str(
+        found.plan
+    )
+
+
+def test_the_step_that_compiles_says_nothing_of_the_others():
+    clock = Clock()
+    until = Until(clock.now + 10.0, clock)
+    clock.now += 8.0
+    assert not until(np.ones(1))
+    for steps in (11, 21, 31):
+        clock.now += 0.5
+        assert not until(np.ones(steps))
+    # 0.05 s each: one more would be over.
+    clock.now += 0.46
+    assert until(np.ones(41))
+
+
+def test_an_optimisation_that_begins_too_late_ends_after_its_first_step():
+    clock = Clock()
+    until = Until(clock.now + 10.0, clock)
+    clock.now += 11.0
+    assert until(np.ones(1))
+
+
+def test_draws_leave_time_to_learn_what_they_are_drawn_from(monkeypatch):
+    """A run of the model took half a second; 100 draws would take 15 times the budget."""
+    ends = []
+
+    def run(self, *args, until, **kwargs):
+        ends.append(until.deadline)
+        raise Instead(None)
+
+    monkeypatch.setattr(SVI, "run", run)
+    facts = replace(look_at(level, (1.0,), {}), seconds=0.5)
+    plan = planned(facts, 1e-3, method="svi", budget=10.0, **SETTINGS)
+    methods = Methods(
+        level, (1.0,), {}, None, facts, 100, 1, 100, Budget(10.0, Clock()), Generator(0), False,
+        None, plan, None,
+    )  # fmt: skip
+    with pytest.raises(Instead):
+        methods.svi()
+    assert ends == [107.5]
