@@ -123,6 +123,18 @@ def supervise(classifier, x, y, steps=300):
         optimizer.step()
 
 
+def learn(net, unlabelled, x, y, batch, *, frozen, steps, lr):
+    """Optimise the bound, at first with the classifier held; returns the engine and the losses."""
+    svi = SVI(net.model, net.guide, Adam({"lr": lr}), TraceEnum_ELBO())
+    data = unlabelled, x, y, batch
+    # First the images are to learn from the classifier: as long as they are noise it would learn
+    # nonsense from them.
+    net.classifier.requires_grad_(False)
+    svi.run(frozen, *data, progress_bar=False)
+    net.classifier.requires_grad_(True)
+    return svi, svi.run(steps, *data, progress_bar=False).losses
+
+
 def accuracy(classifier, x, y):
     """Share of images whose digit is read right, in percent."""
     with probtorch.no_grad():
@@ -170,19 +182,15 @@ def main():
     supervise(net.classifier, x, y)
     print(f"labelled images alone: {accuracy(net.classifier, x_test, y_test):.1f} % right")
 
-    svi = SVI(net.model, net.guide, Adam({"lr": settings.lr}), TraceEnum_ELBO())
-    data = unlabelled, x, y, settings.batch
     began = time.perf_counter()
-    # First the images are to learn from the classifier: as long as they are noise it would learn
-    # nonsense from them.
-    net.classifier.requires_grad_(False)
-    svi.run(settings.frozen, *data, progress_bar=False)
-    net.classifier.requires_grad_(True)
-    result = svi.run(settings.steps, *data, progress_bar=False)
+    svi, losses = learn(
+        net, unlabelled, x, y, settings.batch,
+        frozen=settings.frozen, steps=settings.steps, lr=settings.lr,
+    )  # fmt: skip
     seconds = time.perf_counter() - began
     print(f"{svi.num_steps} steps in {seconds:.1f} s, {1e3 * seconds / svi.num_steps:.2f} ms each")
     images = len(x) + len(unlabelled)
-    print(f"loss at the end: {result.losses[-100:].mean() / images:.2f} nats per image")
+    print(f"loss at the end: {losses[-100:].mean() / images:.2f} nats per image")
     print(f"semi-supervised: {accuracy(net.classifier, x_test, y_test):.1f} % right")
 
     settings.out.mkdir(parents=True, exist_ok=True)

@@ -8,13 +8,14 @@ import pytest
 from probtorch.compiler.native import host
 from probtorch.core.rng import Generator
 from probtorch.distributions import Normal
-from probtorch.effects import sample
+from probtorch.effects import param, sample
 from probtorch.infer import MCMC, SVI, fit
 from probtorch.infer.plans.budget import Budget
 from probtorch.infer.plans.carried_out import Instead, Methods
 from probtorch.infer.plans.facts import look_at
 from probtorch.infer.plans.planning import planned
 from probtorch.infer.plans.until import Until
+from probtorch.tensor import tensor
 
 IR = "define i32 @answer() {\n  ret i32 42\n}\n"
 SETTINGS = {"num_samples": 100, "num_chains": 2, "warmup_steps": 100, "threads": 2}
@@ -140,3 +141,31 @@ def test_draws_leave_time_to_learn_what_they_are_drawn_from(monkeypatch):
     with pytest.raises(Instead):
         methods.svi()
     assert ends == [107.5]
+
+
+@pytest.mark.parametrize(("learns", "given"), [(True, True), (True, False), (False, True)])
+def test_steps_are_small_where_a_given_guide_and_the_model_are_networks(learns, given, monkeypatch):
+    rates = []
+
+    def run(self, *args, **kwargs):
+        rates.append(self.optim.pt_optim_args["lr"])
+        raise Instead(None)
+
+    def model(y):
+        loc = param("test_fit_budget_loc", tensor(0.0)) if learns else 0.0
+        sample("y", Normal(sample("mu", Normal(loc, 2.0)), 1.0), obs=y)
+
+    def guide(y):
+        sample("mu", Normal(0.0, 1.0))
+
+    monkeypatch.setattr(SVI, "run", run)
+    facts = look_at(model, (1.0,), {})
+    guide = guide if given else None
+    plan = planned(facts, 1e-3, method="svi", budget=None, guide=guide, **SETTINGS)
+    methods = Methods(
+        model, (1.0,), {}, None, facts, 100, 1, 100, Budget(None), Generator(0), False, guide, plan,
+        None,
+    )  # fmt: skip
+    with pytest.raises(Instead):
+        methods.svi()
+    assert rates == [0.003 if learns and given else 0.01]

@@ -78,9 +78,10 @@ def fit(
         ``num_samples * num_chains``; SVI fewer where a draw has more than 1000 numbers, or where
         they would take most of the time.
     seconds : float, optional
-        Time that there is: chains and SVI end then, with what they have. Chains of NUTS that have
-        no draw by then, still in their warm-up, make way for Pathfinder; particle Gibbs leaves a
-        quarter of its sweeps out in place of a warm-up.
+        Time that there is, looking at the model and compiling included: chains and SVI end then,
+        with what they have. Chains of NUTS that have no draw by then, still in their warm-up, or
+        whose program would take half of what is left to compile, make way for Pathfinder; particle
+        Gibbs leaves a quarter of its sweeps out in place of a warm-up.
     seed : int or Generator, optional
         Source of all randomness; the default generator if None.
     verbose : bool
