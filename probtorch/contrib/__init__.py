@@ -16,6 +16,7 @@ __all__ = [
     "hsgp",
     "oed",
     "timeseries",
+    "tracking",
 ]
 
 # What does the work of packages that are not here.
@@ -33,7 +34,6 @@ INSTEAD = {
     "render": "viz.render_model",
     "stochastic_support": "infer.Importance and infer.ParticleGibbs take sites that come and go",
     "tfp": "distributions has TFP's by their names",
-    "tracking": "distributions.GaussianHMM; assignments are distributions.OneOneMatching",
     "util": "tensors have methods of their own, as unsqueeze(-1)",
     "zuko": "distributions.transforms has flows; of another library's, a Distribution of its own",
 }
@@ -52,6 +52,7 @@ if not TYPE_CHECKING:
             "hsgp": "",
             "oed": "",
             "timeseries": "",
+            "tracking": "",
         },
         INSTEAD,
     )

@@ -8,6 +8,8 @@ first event dim. Signatures are Pyro's. Densities are one loop over time that su
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from probtorch.autograd.scan import scan
 from probtorch.core.casting import cast
 from probtorch.core.shape import Size, broadcast_shapes
@@ -39,7 +41,7 @@ class HiddenMarkovModel(Series):
     place of time, and densities take values of any length.
     """
 
-    _told = ("duration",)
+    _told: ClassVar[tuple[str, ...]] = ("duration",)
     _duration: int | None
 
     def _shape_over(

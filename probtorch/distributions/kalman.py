@@ -28,7 +28,15 @@ from probtorch.ops.pieces import cat
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
 
-__all__ = ["Filtered", "LinearGaussian", "conditioned", "kalman", "marginals", "smoothed"]
+__all__ = [
+    "Filtered",
+    "LinearGaussian",
+    "conditioned",
+    "kalman",
+    "marginals",
+    "smoothed",
+    "updated",
+]
 
 
 @record
@@ -104,13 +112,49 @@ def _joseph(keep: Tensor, cov: Tensor, gain: Tensor, noise: Tensor) -> Tensor:
     return keep.mT @ cov @ keep + gain.mT @ noise @ gain
 
 
+def updated(
+    m: Tensor, P: Tensor, surprise: Tensor, H: Tensor, R: Tensor, seen: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Learn from a value what the state is.
+
+    Parameters
+    ----------
+    m, P : Tensor, shapes (..., h), (..., h, h)
+        Mean and covariance of the state before.
+    surprise : Tensor, shape (..., n)
+        The value minus what was expected.
+    H, R : Tensor, shapes (..., h, n), (..., n, n)
+    seen : Tensor, shape (..., n), optional
+        0 for elements that are missing, else 1.
+
+    Returns
+    -------
+    m, P : Tensor
+        Of the state after.
+    square, half_log_det : Tensor, shape (...)
+        The squared length of the surprise in its own scale, and half the log determinant of its
+        covariance.
+    """
+    if seen is not None:
+        surprise, H = surprise * seen, H * unsqueeze(seen, -2)
+        unit = _identity(surprise, surprise.array.shape[-1])
+        R = R * unsqueeze(seen, -1) * unsqueeze(seen, -2) + unit * unsqueeze(1.0 - seen, -1)
+    seen_by = H.mT @ P
+    L = cholesky(seen_by @ H + R)
+    u = _solved(L, unsqueeze(surprise, -1))
+    gain = _solved(L.mT, _solved(L, seen_by), upper=True)
+    keep = _identity(m, m.array.shape[-1]) - H @ gain
+    square, half_log_det = total(u * u, (-2, -1)), total(log(diagonal(L, 0, -2, -1)), -1)
+    return m + _row(surprise, gain), _joseph(keep, P, gain, R), square, half_log_det
+
+
 def kalman(model: LinearGaussian, x: Tensor, *, all_states: bool = False) -> Filtered:
     """Run the filter over values x, shape (..., steps, n), nan where missing."""
     count, dtype = x.array.shape[-2], x.array.dtype
     steps = model.steps(count, dtype)
     seen = eq(x, x)
     whole = known_true(seen)
-    h, n = model.H.array.shape[-2:]
+    n = model.H.array.shape[-1]
     loc, cov = _in(model.loc, dtype), _in(model.cov, dtype)
     shared = broadcast_shapes(
         loc.array.shape[:-1], cov.array.shape[:-2], steps.batch, op="GaussianHMM"
@@ -118,28 +162,18 @@ def kalman(model: LinearGaussian, x: Tensor, *, all_states: bool = False) -> Fil
     batch = broadcast_shapes(shared, x.array.shape[:-2], op="GaussianHMM.log_prob")
     # What is missing changes covariances; else they are the same for all values.
     wide = shared if whole else batch
-    eye, unit = _identity(x, h), _identity(x, n)
 
     def step(
         state: tuple[Tensor, Tensor], now: dict[str, Tensor]
     ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
         (m, P), p = state, steps.at(now)
-        F, H, R = p["F"], p["H"], p["R"]
+        F, H = p["F"], p["H"]
         m = _row(m, F) + p["c"]
         P = F.mT @ P @ F + p["Q"]
         surprise = p["x"] - (_row(m, H) + p["d"])
-        if not whole:
-            w = p["w"]
-            surprise, H = surprise * w, H * unsqueeze(w, -2)
-            R = R * unsqueeze(w, -1) * unsqueeze(w, -2) + unit * unsqueeze(1.0 - w, -1)
-        seen_by = H.mT @ P
-        L = cholesky(seen_by @ H + R)
-        u = _solved(L, unsqueeze(surprise, -1))
-        gain = _solved(L.mT, _solved(L, seen_by), upper=True)
-        m = broadcast(m + _row(surprise, gain), batch, 1)
-        P = broadcast(_joseph(eye - H @ gain, P, gain, R), wide, 2)
-        square = broadcast(total(u * u, (-2, -1)), batch, 0)
-        size = broadcast(total(log(diagonal(L, 0, -2, -1)), -1), wide, 0)
+        m, P, square, size = updated(m, P, surprise, H, p["R"], p.get("w"))
+        m, P = broadcast(m, batch, 1), broadcast(P, wide, 2)
+        square, size = broadcast(square, batch, 0), broadcast(size, wide, 0)
         return (m, P), (square, size, m, P) if all_states else (square, size)
 
     xs = {**steps.sliced, "x": movedim(x if whole else where(seen, x, 0.0), -2, 0)}

@@ -65,7 +65,7 @@ def test_scores_of_new_points_have_the_error_of_chains():
 @pytest.mark.slow
 def test_readers_of_digits_are_compared_by_what_they_read():
     pytest.importorskip("sklearn")
-    found = compare_readers(frozen=100, steps=100, looks=3, slack=4.0)
+    found = compare_readers(frozen=100, steps=100, looks=3, times=2.0)
     assert found.plan.method == "svi" and found.plan.guide == "guide"
     assert min(found.right, found.right_by_hand) > 0.7
     assert found.error < 5.0 and 0.0 < found.gain_error < 1.0

@@ -46,11 +46,11 @@ from probtorch.infer import (
 )
 from probtorch.infer.control import Interrupt
 from probtorch.infer.mcmc.kernels.replica_exchange import DEFAULT_POWERS
-from probtorch.infer.plans.budget import Budget
 from probtorch.infer.plans.facts import Facts, look_at
 from probtorch.infer.plans.judged import JUDGES
 from probtorch.infer.plans.modes import Modes, separate_modes
 from probtorch.infer.plans.planning import planned, powers_for
+from probtorch.infer.plans.time_given import TimeGiven
 from probtorch.ops.exponentials import logaddexp
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
@@ -500,7 +500,9 @@ def test_chains_without_a_draw_in_time_make_way_for_pathfinder(capsys):
         # The guess is as wrong as it may be: a gradient is thought to cost nothing.
         patch.setattr("probtorch.infer.plans.planned.gradient_seconds", lambda target: 1e-12)
         # Looking at the model took no time.
-        patch.setattr("probtorch.infer.plans.planned.Budget", lambda s: Budget(s, lambda: 0.0))
+        patch.setattr(
+            "probtorch.infer.plans.planned.TimeGiven", lambda s: TimeGiven(s, lambda: 0.0)
+        )
         found = fit(slow, tensor(Y), seconds=1e-3, warmup_steps=10_000_000, seed=0)
         with pytest.raises(InferenceError, match=r"(?s)fit\(seconds=...\).*time for the warm-up"):
             fit(slow, tensor(Y), seconds=1e-3, warmup_steps=10_000_000, method="nuts",

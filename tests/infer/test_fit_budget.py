@@ -10,10 +10,10 @@ from probtorch.core.rng import Generator
 from probtorch.distributions import Normal
 from probtorch.effects import param, sample
 from probtorch.infer import MCMC, SVI, fit
-from probtorch.infer.plans.budget import Budget
 from probtorch.infer.plans.carried_out import Instead, Methods
 from probtorch.infer.plans.facts import look_at
 from probtorch.infer.plans.planning import planned
+from probtorch.infer.plans.time_given import TimeGiven
 from probtorch.infer.plans.until import Until
 from probtorch.tensor import tensor
 
@@ -41,13 +41,13 @@ def slow_compiler(monkeypatch):
 
 def test_what_is_left_is_at_least_a_second():
     clock = Clock()
-    time = Budget(3.0, clock)
+    time = TimeGiven(3.0, clock)
     assert time.spent == 0.0 and time.left == 3.0 and time.until(0.5) == 102.5
     clock.now += 1.25
     assert time.spent == 1.25 and time.left == 1.75 and time.until(0.5) == 102.5
     clock.now += 60.0
     assert time.left == 1.0
-    assert Budget(None, clock).left is Budget(None, clock).until(0.5) is None
+    assert TimeGiven(None, clock).left is TimeGiven(None, clock).until(0.5) is None
 
 
 def test_seconds_that_looking_took_are_not_there_for_chains():
@@ -91,7 +91,7 @@ def test_no_time_to_compile_a_sampler_leads_to_pathfinder(method, monkeypatch):
 
     whole = MCMC.run
     monkeypatch.setattr(MCMC, "run", run)
-    monkeypatch.setattr("probtorch.infer.plans.planned.Budget", lambda s: Budget(s, Clock()))
+    monkeypatch.setattr("probtorch.infer.plans.planned.TimeGiven", lambda s: TimeGiven(s, Clock()))
     found = fit(
         level, 1.0, method=method, seconds=60.0, num_samples=400, warmup_steps=200, seed=0,
         verbose=False,
@@ -135,7 +135,7 @@ def test_draws_leave_time_to_learn_what_they_are_drawn_from(monkeypatch):
     facts = replace(look_at(level, (1.0,), {}), seconds=0.5)
     plan = planned(facts, 1e-3, method="svi", budget=10.0, **SETTINGS)
     methods = Methods(
-        level, (1.0,), {}, None, facts, 100, 1, 100, Budget(10.0, Clock()), Generator(0), False,
+        level, (1.0,), {}, None, facts, 100, 1, 100, TimeGiven(10.0, Clock()), Generator(0), False,
         None, plan, None,
     )  # fmt: skip
     with pytest.raises(Instead):
@@ -163,7 +163,7 @@ def test_steps_are_small_where_a_given_guide_and_the_model_are_networks(learns, 
     guide = guide if given else None
     plan = planned(facts, 1e-3, method="svi", budget=None, guide=guide, **SETTINGS)
     methods = Methods(
-        model, (1.0,), {}, None, facts, 100, 1, 100, Budget(None), Generator(0), False, guide, plan,
+        model, (1.0,), {}, None, facts, 100, 1, 100, TimeGiven(None), Generator(0), False, guide, plan,
         None,
     )  # fmt: skip
     with pytest.raises(Instead):

@@ -34,7 +34,6 @@ from probtorch.infer.mcmc.kernels.replica_exchange import ReplicaExchange
 from probtorch.infer.mcmc.subsampling.hmcecs import HMCECS
 from probtorch.infer.objectives.elbo import Trace_ELBO
 from probtorch.infer.objectives.enumerated import TraceEnum_ELBO
-from probtorch.infer.plans.budget import Budget
 from probtorch.infer.plans.facts import Facts
 from probtorch.infer.plans.given_engine import as_sampled, run_given
 from probtorch.infer.plans.judged import SHARES, is_trusted
@@ -50,6 +49,7 @@ from probtorch.infer.plans.planning import (
     proxy_degree,
     sites_changed,
 )
+from probtorch.infer.plans.time_given import TimeGiven
 from probtorch.infer.plans.until import Until
 from probtorch.infer.potential import Target
 from probtorch.infer.prediction.predictive import Predictive
@@ -118,7 +118,7 @@ class Methods:
     num_samples: int
     num_chains: int
     warmup_steps: int
-    time: Budget
+    time: TimeGiven
     generator: Generator
     shown: bool
     guide: Callable[..., object] | None

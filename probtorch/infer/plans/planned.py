@@ -16,7 +16,6 @@ from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls
 from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.infer.model_calls import check_model, check_model_call
-from probtorch.infer.plans.budget import Budget
 from probtorch.infer.plans.carried_out import Instead, Methods
 from probtorch.infer.plans.facts import Facts, gradient_seconds, look_at
 from probtorch.infer.plans.fitted import CalledModel, Fitted
@@ -24,6 +23,7 @@ from probtorch.infer.plans.given_engine import made_for
 from probtorch.infer.plans.judged import JUDGES
 from probtorch.infer.plans.modes import separate_modes
 from probtorch.infer.plans.planning import FEW, planned
+from probtorch.infer.plans.time_given import TimeGiven
 from probtorch.infer.potential import Target
 from probtorch.infer.results import SampledDraws
 from probtorch.infer.slots import SitesChangedError
@@ -148,7 +148,7 @@ def fit(
             fix="leave one of them out; a guide goes with engine=lambda m: SVI(m, guide, Adam)",
         )  # fmt: skip
     given = None if engine is None else made_for(engine, model)
-    time = Budget(seconds)
+    time = TimeGiven(seconds)
     facts = look_at(model, args, kwargs)
     target, gradient, intractable = None, math.nan, ""
     dense = facts.numbers and not facts.unbounded and not facts.subsampled and not facts.changing

@@ -312,9 +312,14 @@ class HMC(TrajectoryKernel):
     regularize_mass_matrix, find_heuristic_step_size, forward_mode_differentiation
         As for `NUTS`; and like there, what the other keywords ask for needs no asking here.
 
+    Notes
+    -----
+    With a `trajectory_length` it is HMCDA, algorithm 5 of [hoffman2014]_: the length is fixed, and
+    dual averaging finds the step size. The number of steps is their quotient, cut off, not rounded.
+
     References
     ----------
-    [neal2011]_.
+    [neal2011]_, [hoffman2014]_.
     """
 
     trajectory_length: float | TensorBase = tuned(default=LENGTH, between=(0.0, math.inf))

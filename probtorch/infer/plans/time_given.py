@@ -1,4 +1,4 @@
-"""`Budget`: the seconds that a caller of `fit` gives, and what is left of them."""
+"""`TimeGiven`: the seconds that a caller of `fit` gives, and what is left of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from probtorch.core.signatures import explain_calls
 
-__all__ = ["Budget"]
+__all__ = ["TimeGiven"]
 
 
-class Budget:
+class TimeGiven:
     """Time for one call, which begins when this is made.
 
     Parameters
