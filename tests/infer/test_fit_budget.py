@@ -163,8 +163,8 @@ def test_steps_are_small_where_a_given_guide_and_the_model_are_networks(learns, 
     guide = guide if given else None
     plan = planned(facts, 1e-3, method="svi", budget=None, guide=guide, **SETTINGS)
     methods = Methods(
-        model, (1.0,), {}, None, facts, 100, 1, 100, TimeGiven(None), Generator(0), False, guide, plan,
-        None,
+        model, (1.0,), {}, None, facts, 100, 1, 100, TimeGiven(None), Generator(0), False,
+        guide, plan, None,
     )  # fmt: skip
     with pytest.raises(Instead):
         methods.svi()
