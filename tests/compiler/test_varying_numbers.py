@@ -7,6 +7,7 @@ import numbers
 import random
 import threading
 import warnings
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -79,6 +80,13 @@ ALIKE = {
     "variance": lambda x, b: F.gaussian_nll_loss(x, X, b),
     "draws": lambda x, b: dist.RelaxedBernoulli(b, logits=x).sample() * dist.Normal(0, b).sample(),
 }
+
+
+def tried(x, b):
+    try:
+        return x * b.ndim
+    except AttributeError:
+        return x * 10 if b < 0.15 else x
 
 
 def matched(x, b):
@@ -180,6 +188,26 @@ LATER = {
     "lookup": lambda x, b: x * {0.1: 10}.get(b, 1),
     "member": lambda x, b: x * 10 if b in {0.1, 0.2} else x,
     "match": matched,
+    "tensor": lambda x, b: x * 10 if not isinstance(b, probtorch.Tensor) and b < 0.15 else x,
+    "is_tensor": lambda x, b: x * 10 if not probtorch.is_tensor(b) and b < 0.15 else x,
+    "array": lambda x, b: x * 10 if not hasattr(b, "shape") and b < 0.15 else x,
+    "attribute": lambda x, b: x * 10 if getattr(b, "ndim", None) is None and b < 0.15 else x,
+    "float's": lambda x, b: x * 10 if b.hex() == (0.1).hex() and b.real is not None else x,
+    "iterable": lambda x, b: x * 10 if not isinstance(b, Iterable) and b < 0.15 else x,
+    "bool": lambda x, b: x * 10 if (b < 0.15) is True else x,
+    "equal": lambda x, b: x * 10 if (b == 0.1) is True and (b == "no") is False else x,
+    "tried": tried,
+}
+# What is the same for all floats: they are inputs in spite of it.
+ALIKE_FOR_ALL = {
+    "tensor": lambda x, b: x * (b if isinstance(b, probtorch.Tensor) else tensor(b)),
+    "is_tensor": lambda x, b: x * b.exp() if probtorch.is_tensor(b) else x * b,
+    "float": lambda x, b: x * b if isinstance(b, (int, float)) else x,
+    "real": lambda x, b: x * b if isinstance(b, numbers.Real) else x,
+    "array": lambda x, b: x * b if not hasattr(b, "shape") else x,
+    "shape": lambda x, b: x * b * len(getattr(b, "shape", (1, 2))),
+    "tried": lambda x, b: tried(x, b) + x * b,
+    "iterable": lambda x, b: sum((x * v for v in (b if isinstance(b, Iterable) else [b])), x),
 }
 
 
@@ -193,6 +221,19 @@ def test_what_tells_a_float_from_a_tensor_is_heard_wherever_it_matters(name, how
         change(value)
         args = (X,) if how == "attribute" else (X, value)
         assert the_same(compiled(*args), fn(*args)), value
+
+
+@pytest.mark.parametrize("how", ["attribute", "argument"])
+@pytest.mark.parametrize("name", ALIKE_FOR_ALL)
+def test_questions_that_all_floats_answer_alike_leave_inputs(name, how):
+    body = ALIKE_FOR_ALL[name]
+    fn, change = attribute(body) if how == "attribute" else (body, lambda v: None)
+    compiled = compile(fn)
+    for value in VALUES * 2:
+        change(value)
+        args = (X,) if how == "attribute" else (X, value)
+        assert the_same(compiled(*args), fn(*args)), value
+    assert len(compiled.paths) <= 2 + (name == "tried")
 
 
 @pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")

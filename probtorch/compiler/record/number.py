@@ -1,10 +1,11 @@
 """`Number`: a tensor that a recording has in the place of a Python float which changes.
 
 It does what the float does: with tensors it takes their dtype, with numbers it is a number again,
-in double precision. Divided by zero it raises what Python raises; that it does not is a guard.
-Where Python looks at the float itself (a dict, a format, `round`, `isinstance`), the recording
-hears of a value that holds for this float alone. Nobody hears `type`: functions whose code names it
-have no such inputs (`guards/walk.py`).
+in double precision. Divided by zero it raises what Python raises; that it does not is a guard, and
+so is what a comparison with a number says. To the user's code its class is `float`, and it has the
+attributes of one; our own sees a tensor. Where Python looks at the float itself (a dict, a format,
+`round`), the recording hears of a value that holds for this float alone. Nobody hears `type`:
+functions whose code names it have no such inputs (`guards/walk.py`).
 """
 
 import operator
@@ -16,8 +17,10 @@ import numpy as np
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.ops.arithmetic import abs as magnitude
+from probtorch.errors import is_users
 from probtorch.ops.comparisons import isfinite
 from probtorch.tensor import Tensor, retyped
 
@@ -27,17 +30,25 @@ _NUMBERS = (float, int, bool)
 _OURS = str(Path(sys.modules["probtorch"].__file__ or "").parent)
 
 
-class Number(Tensor):
+class Number(TensorBase):
     """A tensor of no dims for a Python float; see `stand_in`."""
 
     __slots__ = ()
+    __len__ = __iter__ = __contains__ = __reversed__ = None
 
-    @property  # type: ignore[misc]  # what typeshed has can be written to
-    def __class__(self):
-        # Asked by `isinstance` for whatever is no class of tensors: `float`, say.
-        if not sys._getframe(1).f_code.co_filename.startswith(_OURS):
-            read("isinstance()", self, self.array.item())
-        return Number
+    def __getattribute__(self, name):
+        file = sys._getframe(1).f_code.co_filename
+        if name == "__class__":
+            # Asked by `isinstance` for whatever is no class that this one derives from.
+            return Tensor if file.startswith(_OURS) else float
+        if name.startswith("__") or not is_users(file):
+            return object.__getattribute__(self, name)
+        value = object.__getattribute__(self, "array").item()
+        if name == "real":
+            return self
+        if hasattr(value, name):
+            value = read(f".{name}", self, value)
+        return getattr(value, name)
 
     def __hash__(self):
         return hash(read("hash()", self, self.array.item()))
@@ -48,8 +59,16 @@ class Number(Tensor):
     def __neg__(self):
         return _number(-_plain(self))
 
+    def __pos__(self):
+        return self
+
     def __abs__(self):
         return _number(magnitude(_plain(self)))
+
+
+for _name, _part in vars(Tensor).items():
+    if _name not in vars(Number) and _name not in ("__module__", "__new__", "__weakref__"):
+        setattr(Number, _name, _part)
 
 
 def stand_in(value):
@@ -110,6 +129,21 @@ def _method(name, check):
     setattr(Number, f"__r{name}__", back)
 
 
+def _comparison(name):
+    compute = getattr(operator, name)
+
+    def compare(self, other):
+        if type(other) is Number or type(other) in _NUMBERS:
+            return bool(compute(_plain(self), _plain(other)))
+        if isinstance(other, Tensor):
+            return compute(_of_dtype(self, other), other)
+        if not isinstance(other, np.ndarray | np.generic):  # which know what to do
+            return getattr(0.0, f"__{name}__")(other)
+        return compute(_plain(self), other)
+
+    setattr(Number, f"__{name}__", compare)
+
+
 def _nothing(x, y):
     pass
 
@@ -124,3 +158,5 @@ for _name, _check in {
     "pow": _raises_to,
 }.items():
     _method(_name, _check)
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    _comparison(_name)
