@@ -13,7 +13,7 @@ from probtorch.core.doors import nesting
 from probtorch.core.making import as_tensor
 from probtorch.core.refusals import no_numbers
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import entered
+from probtorch.core.told import entered, is_number
 from probtorch.errors import ShapeError
 from probtorch.ops.pieces import stack
 
@@ -74,7 +74,7 @@ def _common(leaves):
 
 def _dtype_of(x):
     """NumPy's dtype of what has one, also of columns whose own dtypes are others."""
-    found = getattr(x, "dtype", None)
+    found = None if is_number(x) else getattr(x, "dtype", None)
     if found is None or isinstance(found, np.dtype) or not hasattr(x, "__array__"):
         return found
     return np.asarray(x).dtype
@@ -118,6 +118,8 @@ def _stacked(data, dtype, op):
 
 def _row(x, dtype, op):
     """One tensor, array or number; a number in the dtype to come, so that no digits are lost."""
+    if is_number(x):
+        return cast(as_tensor(x, op), dtypes.default_dtype() if dtype is None else dtype)
     if isinstance(x, TensorBase) or hasattr(x, "__cuda_array_interface__"):
         return as_tensor(x, op)
     if dtype is None and type(x) in (float, complex):

@@ -24,6 +24,7 @@ from probtorch.core.reflected import by_right_operand
 from probtorch.core.refusals import complex_refused, mixed_devices, not_taken, too_large
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_number
 from probtorch.core.typed import DType
 from probtorch.errors import DomainError, DTypeError
 
@@ -64,7 +65,7 @@ def general(
         operands = tuple(as_tensor(x, op.name) for x in operands)
     skip = op.extra.get("mask_inputs", ())
     meant = [x for i, x in enumerate(operands) if i not in skip]
-    common = dtypes.promote([x.array if isinstance(x, TensorBase) else x for x in meant])
+    common = dtypes.promote([_deciding(x) for x in meant])
     if common.kind == "c":
         if not op.complex:
             raise complex_refused(op)
@@ -106,6 +107,11 @@ def general(
     if out is not None:
         return written(op, inputs, result, out)
     return finish(op, inputs, result)
+
+
+def _deciding(x: Operand) -> object:
+    """What of an operand decides on a dtype: of a tensor that stands for a number, that it is."""
+    return x if not isinstance(x, TensorBase) else 0.0 if is_number(x) else x.array
 
 
 def of_one_dtype(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from probtorch.core import dispatch
 from probtorch.core.tensor_base import TensorBase
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "alias",
+    "as_float",
     "attached",
     "drawn",
     "entered",
@@ -134,6 +135,11 @@ def number(table: dict[str, T], key: str) -> T:
 def is_number(x: object) -> bool:
     """Whether something is a tensor that stands for a Python number."""
     return "number" in (getattr(x, "_extra", None) or ())
+
+
+def as_float(x: Any) -> Any:
+    """Return a number as a float; as it is where a tensor stands for one."""
+    return x if is_number(x) else float(x)
 
 
 def numbers_shown() -> None:

@@ -1,5 +1,8 @@
 """Floats of Python's that change between calls become inputs, and nobody can tell."""
 
+import argparse
+import collections
+import dataclasses
 import functools
 import json
 import math
@@ -18,6 +21,7 @@ import probtorch.nn.functional as F
 from probtorch import compile, tensor
 from probtorch.compiler.paths import CompileWarning
 from probtorch.core.tree import flatten
+from probtorch.nn.utils import clip_grad_norm_, clip_grad_value_
 from probtorch.optim import SGD
 
 X = tensor(np.linspace(-1.0, 1.0, 6), dtype=probtorch.float32)
@@ -61,7 +65,95 @@ def global_one(body):
     return (lambda x: body(x, NUMBER)), change
 
 
-PLACES = [attribute, entry, variable, global_one]
+class Slotted:
+    """Attributes in slots."""
+
+    __slots__ = ("_number", "other")
+
+    def __init__(self):
+        self._number, self.other = 0.1, "a"
+
+    number = property(lambda self: self._number)
+
+
+def slot(body):
+    holder = Slotted()
+    return (lambda x: body(x, holder.number)), lambda v: setattr(holder, "_number", v)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    """What is set past its own refusal."""
+
+    number: float = 0.1
+
+
+def frozen_slot(body):
+    holder = Frozen()
+    return (lambda x: body(x, holder.number)), lambda v: object.__setattr__(holder, "number", v)
+
+
+def class_attribute(body):
+    class Config:
+        number, other = 0.1, 2.0
+
+    return (lambda x: body(x, Config().number)), lambda v: setattr(Config, "number", v)
+
+
+def inherited(body):
+    class Config:
+        number = 0.1
+
+    class Own(Config):
+        other = [1.0]
+
+    return (lambda x: body(x, Own.number) if Own.other else x), (
+        lambda v: setattr(Config, "number", v)
+    )
+
+
+def item(body):
+    numbers = [1.0, 0.1, "a", None]
+    return (lambda x: body(x, numbers[1]) if numbers[2] else x), (
+        lambda v: numbers.__setitem__(1, v)
+    )
+
+
+class AttrDict(dict):
+    """A dict whose entries are attributes."""
+
+    __getattr__ = dict.__getitem__
+    __setattr__ = dict.__setitem__
+
+
+def attribute_of_a_dict(body):
+    holder = AttrDict(number=0.1, other=AttrDict(deep=1))
+    return (lambda x: body(x, holder.number)), lambda v: setattr(holder, "number", v)
+
+
+def ordered_entry(body):
+    table = collections.OrderedDict(other=1.0, number=0.1)
+    table.move_to_end("other")
+    return (lambda x: body(x, table["number"])), lambda v: table.update(number=v)
+
+
+def namespace(body):
+    holder = argparse.Namespace(number=0.1, name="a")
+    return (lambda x: body(x, holder.number)), lambda v: setattr(holder, "number", v)
+
+
+PLACES = [
+    *(attribute, entry, variable, global_one, slot, frozen_slot, class_attribute, inherited, item),
+    *(attribute_of_a_dict, ordered_entry, namespace),
+]
+
+
+def clipped(x, clip):
+    w = x.clone()
+    w.grad = x.clone()
+    clip(w)
+    return w.grad
+
 
 # What takes a number for what a tensor of no dims is, too.
 ALIKE = {
@@ -75,6 +167,9 @@ ALIKE = {
     "where": lambda x, b: probtorch.where(x > b, x, b),
     "numpy": lambda x, b: x * np.sqrt(b) + tensor(np.arange(6) * b),
     "dropout": lambda x, b: F.dropout(x, b, True),
+    "softplus": lambda x, b: F.softplus(x, beta=b),
+    "clipped norm": lambda x, b: clipped(x, lambda w: clip_grad_norm_([w], b)),
+    "clipped values": lambda x, b: clipped(x, lambda w: clip_grad_value_([w], b)),
     "location": lambda x, b: dist.Normal(b, 1.0).log_prob(x),
     "temperature": lambda x, b: F.gumbel_softmax(x, tau=b),
     "variance": lambda x, b: F.gaussian_nll_loss(x, X, b),
@@ -243,6 +338,41 @@ def test_arguments_of_any_kind_mean_what_they_mean_to_python(name):
     compiled = compile(fn)
     for value in [*VALUES[:4], *STRANGE]:
         assert the_same(outcome(compiled, X, value), outcome(fn, X, value)), value
+
+
+LISTS = {
+    "a sum of terms": lambda x, w: sum(x * v for v in w),
+    "a tensor": lambda x, w: x[:3] * tensor(w),
+    "rows": lambda x, w: x[:2] * tensor([w[:2], [0.5, 1]]).sum(0),
+    "a sum": lambda x, w: x * sum(w),
+    "the largest": lambda x, w: x * max(w),
+    "pairs": lambda x, w: sum(a * b for a, b in zip(x, w, strict=False)),
+    "unpacked": lambda x, w: (lambda a, b, c: x * a + b - c)(*w),
+    "squares": lambda x, w: x * [v**2 for v in w][-3],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_floats_in_a_list_are_inputs(name):
+    weights, body = [0.1, 0.2, 0.3], LISTS[name]
+    fn = lambda x: body(x, weights)
+    compiled = compile(fn)
+    for value in VALUES:
+        weights[:] = [value, value * 0.9, 0.3]
+        assert the_same(compiled(X), fn(X)), value
+        assert list(map(type, weights)) == [float] * 3
+    assert compiled.reason is None and len(compiled.paths) <= 3
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+def test_long_lists_and_lists_that_grow_are_what_they_are_at_each_call():
+    data, losses = [float(i) for i in range(1, 40)], []
+    fn = lambda x: x * tensor(data).sum() + sum(losses)
+    compiled = compile(fn)
+    for value in VALUES:
+        data[:] = [value * v for v in range(1, 40)]
+        losses.append(value)
+        assert the_same(compiled(X), fn(X)), value
 
 
 def test_the_user_finds_a_float_where_a_float_was():

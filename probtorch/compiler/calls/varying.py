@@ -1,7 +1,8 @@
 """`VaryingNumbers`: floats of Python's that change between calls, and become inputs.
 
 The weight of a term in a loss rises from epoch to epoch, a temperature falls: an attribute of an
-object, a global, an entry of a dict, a variable of an enclosing function, an argument. The first
+object or a class, a global, an entry of a dict or a list, a variable of an enclosing function, an
+argument. The first
 recording takes each for a constant. Where one is another float later, and nothing else has changed,
 the next recording has a tensor of no dims in its place, which replays fill anew (`followed.py`);
 that of an argument is one of the tensors that are given.
@@ -152,9 +153,9 @@ def _value(table, key):
     """What is in a place, None where there is nothing any more."""
     try:
         return table[key]
-    except (LookupError, ValueError):
+    except (LookupError, ValueError, AttributeError):
         return None
 
 
 def _name_of(table, key):
-    return id(getattr(table, "cell", table)), key
+    return id(getattr(table, "holder", table)), key

@@ -17,7 +17,7 @@ from probtorch.compiler.guards.kinds import (
     module_of,
     module_part,
 )
-from probtorch.compiler.guards.reading import Way, item_name, key_name, none_of
+from probtorch.compiler.guards.reading import Way, item_name, key_name, length, none_of
 from probtorch.compiler.guards.watches import Contents, Places, WatchedArrays, WatchedParts
 from probtorch.core.op import Op
 from probtorch.core.tensor_base import TensorBase
@@ -88,6 +88,23 @@ class ByName:
 
     def _is_followed(self, table, key):
         return id(table) in self._followed and key in self._followed[id(table)][2]
+
+    def _others_of(self, d):
+        """Note the keys of a dict of which replays read something anew, and what they do not."""
+        self._items.add(d)
+        others = [(k, x) for k, x in dict.items(d) if k not in self._followed[id(d)][2]]
+        for key, x in others:
+            self._places.add(dict.get, d, key, x)
+        return others
+
+    def _other_items(self, x):
+        """As `_others_of` for a list; returns all its items, with None where replays read anew."""
+        self._places.add(length, x, "the number of items", list.__len__(x))
+        found = [None if self._is_followed(x, i) else y for i, y in enumerate(list.__iter__(x))]
+        for i, y in enumerate(found):
+            if not self._is_followed(x, i):
+                self._places.add(list.__getitem__, x, i, y)
+        return found
 
     def _suspect(self, name):
         if name is not None and in_library(module_part(name)) and impure(name):
@@ -174,13 +191,13 @@ class ByName:
                     self._values.add(_dict_behind(vars(c)))
         return others
 
-    def _entries(self, d, keys, path, todo):
+    def _entries(self, d, keys, path, todo, cls=None):
         # Not among the dicts: in a script, a loop writes another global at each turn.
         get = dict.get if isinstance(d, dict) else types.MappingProxyType.get
         for key in keys:
-            if self._is_followed(d, key):
+            if self._is_followed(d if cls is None else cls, key):
                 continue
-            self._places.add(get, d, key, d[key])
+            self._places.add(get, d, key, d[key], cls)
             todo.append((d[key], Way(path, f".{key}")))
 
 

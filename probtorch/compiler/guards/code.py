@@ -8,6 +8,7 @@ import types
 
 __all__ = [
     "asks_locks",
+    "asks_type",
     "asks_who",
     "computes_names",
     "formats",
@@ -160,6 +161,37 @@ def handed_on(code):
 _NULL_FOLLOWS = sys.version_info >= (3, 13)  # ahead of what is called before
 _NO_STEPS = "CACHE", "NOP", "EXTENDED_ARG", "PRECALL"
 _OF_VARIABLES = "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME"
+
+
+@functools.lru_cache(4096)
+def asks_type(code):
+    """Whether code may ask for the type of anything but the object of a method: ``type(self)``, as
+    the methods that dataclasses write do.
+    """
+    found = [_of_self(c, i) for c in _codes(code) for i in _places_of_type(c)]
+    return not found or not all(found)
+
+
+def _places_of_type(code):
+    steps = _short(code)
+    return [i for i, s in enumerate(steps) if s.argval == "type" and s.opname in _NAMED]
+
+
+def _of_self(code, i):
+    """Whether what is loaded at a step is called with ``self``, and nothing else."""
+    steps = _short(code)[i + 1 : i + 3]
+    if len(steps) < 2 or code.co_varnames[:1] != ("self",):
+        return False
+    given, call = steps
+    own = given.opname.startswith("LOAD_FAST") and given.argval == "self"
+    return own and call.opname.startswith("CALL") and call.arg == 1
+
+
+def _short(code):
+    return [s for s in dis.get_instructions(code) if s.opname not in (*_NO_STEPS, "PUSH_NULL")]
+
+
+_NAMED = "LOAD_GLOBAL", "LOAD_NAME"
 
 
 # Functions and methods that look for one and the same object.

@@ -101,7 +101,7 @@ class Environment(Walk):
     def __init__(self, roots, values=None, arguments=(), apart=()):
         super().__init__()
         for table, key in apart:
-            self._follow(getattr(table, "cell", table), {key: None})
+            self._follow(getattr(table, "holder", table), {key: None})
         self._options = (values, None if values is None else values())
         # Of all dicts that are watched, where there is such a thing; made when it is first asked
         # for.
@@ -189,8 +189,7 @@ class Environment(Walk):
         what `number_at` takes, the same in another process.
         """
         if self.opaque is not None or any(
-            watch.changed() is not None
-            for watch in (self._keys, self._items, self._parts, self._arrays)
+            watch.changed() is not None for watch in (self._keys, self._parts, self._arrays)
         ):
             return []
         found = []
@@ -210,11 +209,11 @@ class Environment(Walk):
         return found if found is not None and _number_of(found[1]) == key else None
 
     def _with_numbers(self):
-        return self._values, self._dicts, self._places
+        return self._values, self._dicts, self._places, self._items
 
     def follows(self, table):
         """Whether a dict was met of which replays read something anew."""
-        return id(getattr(table, "cell", table)) in self._followed
+        return id(getattr(table, "holder", table)) in self._followed
 
     def owns(self, x):
         """Whether an object was met that has such dicts."""

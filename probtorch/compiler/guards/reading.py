@@ -29,6 +29,7 @@ __all__ = [
     "item_name",
     "key_label",
     "key_name",
+    "length",
     "name_of",
     "none_of",
     "numpy_errors",
@@ -85,6 +86,11 @@ def contents(cell, _=None):
 def none_of(d, names):
     """Whether a dict has none of some keys."""
     return d.keys().isdisjoint(names)
+
+
+def length(x, _):
+    """How many items a list has."""
+    return list.__len__(x)
 
 
 def variable(x, _):

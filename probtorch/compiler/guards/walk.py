@@ -28,6 +28,7 @@ from scipy import special
 from probtorch.compiler.guards.by_name import ByName
 from probtorch.compiler.guards.code import (
     asks_locks,
+    asks_type,
     asks_who,
     computes_names,
     formats,
@@ -284,6 +285,8 @@ class Walk(ByName):
             self._whole(x, path, todo)
         elif isinstance(x, (tuple, frozenset)):
             todo += to_enter(raw(type(x))[0](x), path)
+        elif id(x) in self._followed and isinstance(x, list):
+            todo += to_enter(self._other_items(x), path)
         elif isinstance(x, (list, set, collections.deque, bytearray, array.array)):
             found = self._items.add(x, path)
             if not isinstance(x, (bytearray, array.array)):
@@ -342,14 +345,6 @@ class Walk(ByName):
             self._items.add(own)
         return list(dict.items(own) if isinstance(own, dict) else own.items())
 
-    def _others_of(self, d):
-        """Note the keys of a dict of which replays read something anew, and what they do not."""
-        self._items.add(d)
-        others = [(key, x) for key, x in d.items() if key not in self._followed[id(d)][2]]
-        for key, x in others:
-            self._places.add(dict.get, d, key, x)
-        return others
-
     def _class(self, x, path, todo):
         if x is decimal.Decimal:
             self._places.add(
@@ -371,7 +366,7 @@ class Walk(ByName):
         self._items.add(x.__dict__)
         self._told_by_name.append((type.__getattribute__, x, path))
         self._places.add(getattr, x, "__bases__", x.__bases__)
-        self._entries(x.__dict__, own_names(x), path, todo)
+        self._entries(x.__dict__, own_names(x), path, todo, x)
         todo += ((c, path) for c in (type(x), *x.__mro__[1:]))
 
     def _object(self, x, path, todo):
@@ -394,6 +389,8 @@ class Walk(ByName):
         kind: Any = type(x)
         for name in names_of_slots(kind):
             value = slot(x, name)
+            if self._is_followed(x, name):
+                continue
             self._places.add(slot if value is None else attribute, x, name, value)
             todo.append((value, Way(path, f".{name}")))
         todo += self._classes_of(kind.__mro__, path)
@@ -476,7 +473,7 @@ class Walk(ByName):
                     # In a method such as `__hash__` it is the object's own.
                     own = fn.__name__.startswith("__") and fn.__name__.endswith("__")
                     self.asks_who, self.asks_id = True, self.asks_id or not own
-                self.asks_type = self.asks_type or name == "type"
+                self.asks_type = self.asks_type or (name == "type" and asks_type(fn.__code__))
                 value = vars(builtins)[name]
                 self._dicts.add(dict.get, vars(builtins), name, value)
                 todo.append((value, Way(None, name)))

@@ -17,7 +17,7 @@ import numpy as np
 
 from probtorch.core.sameness import token
 
-__all__ = ["CellTable", "Contents", "Places", "WatchedArrays", "WatchedParts", "raw"]
+__all__ = ["Contents", "Held", "Places", "WatchedArrays", "WatchedParts", "raw"]
 
 # Containers of Python's own, whose subclasses may say anything of their items.
 _CONTAINERS = (
@@ -27,11 +27,13 @@ _CONTAINERS = (
 
 # Of longer containers the items are not named in messages.
 MANY = 512
+# Of lists in which more floats change at a time none is followed: they are data.
+MOST_OF_A_LIST = 16
 # Longer arrays are compared by a checksum: a copy would take as much memory again.
 _LONG = 1 << 26
 
-# What is said of an attribute that is not there, and of a cell that is not filled yet.
-_ABSENT = (AttributeError, ValueError)
+# What is said of an attribute or item that is not there, and of a cell that is not filled yet.
+_ABSENT = (AttributeError, ValueError, IndexError)
 
 
 def _same(now, before):
@@ -53,12 +55,17 @@ class Places:
 
     def __init__(self):
         self.getters, self.places, self.keys, self.values = [], [], [], []
+        self._classes = {}  # by the rows that are attributes of these
 
     def __len__(self):
         return len(self.values)
 
-    def add(self, get, place, key, value):
-        """Note that ``get(place, key)`` is `value`; None where it raises one of `_ABSENT`."""
+    def add(self, get, place, key, value, cls=None):
+        """Note that ``get(place, key)`` is `value`; None where it raises one of `_ABSENT`. Of a
+        view of the attributes of a class, `cls` is that class.
+        """
+        if cls is not None:
+            self._classes[len(self.values)] = cls
         self.getters.append(get)
         self.places.append(place)
         self.keys.append(key)
@@ -76,7 +83,9 @@ class Places:
         for i, now, value in self._other_objects():
             if not _same(now, value):
                 is_cell = isinstance(self.places[i], types.CellType)
-                return "a variable of an enclosing function" if is_cell else str(self.keys[i])
+                if is_cell:
+                    return "a variable of an enclosing function"
+                return f"item {self.keys[i]}" if type(self.keys[i]) is int else str(self.keys[i])
             self.values[i] = now
         return None
 
@@ -106,23 +115,52 @@ class Places:
         """Return where the number of a row is, as ``(table, key)``; None where there is none."""
         if not row[0] < len(self.places):
             return None
-        place, key = self.places[row[0]], self.keys[row[0]]
+        get, place, key = self.getters[row[0]], self.places[row[0]], self.keys[row[0]]
+        cls = self._classes.get(row[0])
+        if cls is not None:
+            return Held(cls, _of_class, type.__setattr__), key
         if isinstance(place, types.CellType):
-            return CellTable(place), key
-        return (place, key) if type(place) is dict else None
+            return Held(place, getattr, setattr), key
+        if get is object.__getattribute__:
+            alone = not isinstance(place, (dict, list))  # whose items are told apart by keys, too
+            return (Held(place, get, object.__setattr__), key) if alone else None
+        if isinstance(place, dict):
+            # That of a class of a library's is not to be written to.
+            return None if dict.__contains__(place, "__module__") else (_as_table(place), key)
+        return (_as_table(place), key) if isinstance(place, list) else None
 
 
-class CellTable:
-    """The variable of an enclosing function, as a dict of one entry."""
+class Held:
+    """What holds a value that is no entry of a dict, and is asked and told past what a class of the
+    user's may do: a cell of a closure, an object with slots, a class, a list.
 
-    def __init__(self, cell):
-        self.cell = cell
+    Parameters
+    ----------
+    holder : object
+    get, put : callable
+        ``get(holder, key)`` and ``put(holder, key, value)``.
+    """
+
+    def __init__(self, holder, get, put):
+        self.holder, self._get, self._put = holder, get, put
 
     def __getitem__(self, key):
-        return self.cell.cell_contents
+        return self._get(self.holder, key)
 
     def __setitem__(self, key, value):
-        self.cell.cell_contents = value
+        self._put(self.holder, key, value)
+
+
+def _of_class(cls, name):
+    return cls.__dict__[name]
+
+
+def _as_table(x):
+    """A list, or a dict of any class."""
+    if type(x) is dict:
+        return x
+    base = dict if isinstance(x, dict) else list
+    return Held(x, base.__getitem__, base.__setitem__)
 
 
 class Contents:
@@ -212,27 +250,41 @@ class Contents:
         return None
 
     def numbers(self):
-        """As that of `Places`, for values of dicts."""
+        """As that of `Places`, for values of dicts and items of lists."""
         found = []
         rows = zip(self.places, self.values, self._ways_in, strict=True)
         for row, (place, before, iterate) in enumerate(rows):
             now = self._listed(place, iterate)
             if len(now) != len(before):
                 return None
-            for i, (a, b) in enumerate(zip(now, before, strict=True)):
-                if a is b or _same(a, b):
-                    continue
-                if not (type(place) is dict and type(a) is type(b) is float):
-                    return None
-                found.append((row, i))
+            pairs = enumerate(zip(now, before, strict=True))
+            others = [(i, a, b) for i, (a, b) in pairs if not (a is b or _same(a, b))]
+            if others and not (self._holds_numbers(place) and all(map(_is_pair, others))):
+                return None
+            if type(place) is list and len(others) > MOST_OF_A_LIST:
+                return None
+            found += [(row, i) for i, _, _ in others]
         return found
 
     def number(self, row):
         """As that of `Places`."""
         if not (row[0] < len(self.places) and row[1] < len(self.values[row[0]])):
             return None
-        place = self.places[row[0]]
-        return (place, list(place)[row[1]]) if type(place) is dict else None
+        place, i = self.places[row[0]], row[1]
+        if not self._holds_numbers(place):
+            return None
+        return _as_table(place), (i if type(place) is list else list(dict.keys(place))[i])
+
+    def _holds_numbers(self, place):
+        """Whether what is compared of a container is what can be put into it."""
+        if self.items is dict.values:
+            return isinstance(place, dict)
+        return type(place) is list and self.items is iter
+
+
+def _is_pair(row):
+    """Whether a float has come in the place of a float."""
+    return type(row[1]) is type(row[2]) is float
 
 
 class WatchedParts:

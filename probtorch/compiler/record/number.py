@@ -14,13 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
+from probtorch.array_protocols import array_ufunc
 from probtorch.core import dtype as dtypes
 from probtorch.core.casting import cast
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
-from probtorch.ops.arithmetic import abs as magnitude
 from probtorch.errors import is_users
+from probtorch.ops.arithmetic import abs as magnitude
 from probtorch.ops.comparisons import isfinite
 from probtorch.tensor import Tensor, retyped
 
@@ -34,7 +35,6 @@ class Number(TensorBase):
     """A tensor of no dims for a Python float; see `stand_in`."""
 
     __slots__ = ()
-    __len__ = __iter__ = __contains__ = __reversed__ = None
 
     def __getattribute__(self, name):
         file = sys._getframe(1).f_code.co_filename
@@ -62,10 +62,16 @@ class Number(TensorBase):
     def __pos__(self):
         return self
 
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        plain = tuple(map(_plain, inputs))  # NumPy has dtypes of its own
+        return array_ufunc(ufunc, method, plain, kwargs)
+
     def __abs__(self):
         return _number(magnitude(_plain(self)))
 
 
+for _name in ("__len__", "__iter__", "__contains__", "__reversed__"):
+    setattr(Number, _name, None)  # as for what has no items
 for _name, _part in vars(Tensor).items():
     if _name not in vars(Number) and _name not in ("__module__", "__new__", "__weakref__"):
         setattr(Number, _name, _part)
@@ -83,7 +89,12 @@ def _number(t):
 
 
 def _plain(x):
-    return retyped(x, Tensor) if type(x) is Number else x
+    """A number as a tensor in double precision, with a dtype that counts."""
+    if type(x) is not Number:
+        return x
+    found = retyped(x, Tensor)
+    found._extra = {k: v for k, v in (x._extra or {}).items() if k != "number"} or None
+    return found
 
 
 def _of_dtype(x, other):

@@ -17,7 +17,7 @@ from probtorch.core.in_place import assign
 from probtorch.core.making import as_tensor
 from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import normalize_dim
-from probtorch.core.told import is_number
+from probtorch.core.told import as_float, is_number
 from probtorch.core.typed import DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DomainError, ShapeError, users_stacklevel
 from probtorch.ops import arithmetic, exponential_sums, exponentials, extremes, trigonometry
@@ -230,8 +230,9 @@ def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> T
         if _rounds_to_x(x.array.dtype, threshold) or _none_above(x, threshold):
             return y
         return where(gt(x, float(threshold)), x, y)
-    scaled = x * float(beta)
-    return where(gt(scaled, float(threshold)), x, exponentials.softplus(scaled) / float(beta))
+    beta = as_float(beta)
+    scaled = x * beta
+    return where(gt(scaled, float(threshold)), x, exponentials.softplus(scaled) / beta)
 
 
 def _none_above(x: Tensor, threshold: float) -> bool:

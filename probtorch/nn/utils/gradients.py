@@ -8,6 +8,7 @@ from typing import TypeAlias
 from probtorch.autograd.modes import no_grad
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import as_float
 from probtorch.errors import ArgumentError, DTypeError, InferenceError, ShapeError
 from probtorch.factories import zeros
 from probtorch.ops.arithmetic import clamp
@@ -121,7 +122,7 @@ def _joint_norm(op: str, tensors: list[Tensor], norm_type: float, check: bool) -
 
 def _scaled_to(grads: list[Tensor], max_norm: float, total: Tensor) -> None:
     # 1e-6 as in PyTorch, against division by 0.
-    factor = clamp(float(max_norm) / (total + 1e-6), max=1.0)
+    factor = clamp(as_float(max_norm) / (total + 1e-6), max=1.0)
     for g in grads:
         g.mul_(factor)
 
@@ -131,8 +132,9 @@ def clip_grad_value_(
     parameters: Parameters, clip_value: float, foreach: bool | None = None
 ) -> None:
     """Limit each element of all gradients to [-clip_value, clip_value], in place."""
+    most = as_float(clip_value)
     for g in _with_gradients(parameters):
-        g.copy_(clamp(g, -float(clip_value), float(clip_value)))
+        g.copy_(clamp(g, -most, most))
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
