@@ -17,6 +17,7 @@ from probtorch.compiler.lang.types import FLOATS, ir_type
 from probtorch.compiler.nests.loops import Mem, Reg
 from probtorch.compiler.render.costs import cost_of_item
 from probtorch.compiler.render.nest import Nest
+from probtorch.compiler.render.short_rows import ScaledSum, is_short, rows_together, write_dots
 
 __all__ = ["BLOCK", "in_blocks", "write_nest"]
 
@@ -79,6 +80,8 @@ class BlockedNest(Nest):
         reduced = [i for i in self.group.items if i.kind == "reduce" and i.attrs["depth"] == 0]
         for item in reduced:
             self._begin(item)
+        scaled = [i for i in self.group.items if i.kind == "axpy" and is_short(i)]
+        self.scaled_sums = {id(item): ScaledSum(self, item) for item in scaled}
         with self._over(first, end) as i:
             self._write_block(phases, self.binary("mul", i, BLOCK, "nsw"), BLOCK)
         if rest:
@@ -87,6 +90,8 @@ class BlockedNest(Nest):
                 self._write_block(phases, self.whole(full * BLOCK), rest)
         for item in reduced:
             self._finish_reduction(item)
+        for total in self.scaled_sums.values():
+            total.finish()
 
     def _phases(self):
         """Split the items into phases: products and indexed access, and elementwise work, in turn,
@@ -115,7 +120,7 @@ class BlockedNest(Nest):
         self.crossing = crossing
         return [phases[p] for p in sorted(phases)]
 
-    def _at_lane(self, root, lane):
+    def at_lane(self, root, lane):
         """Return the place of a root's value in the stack array that carries those of one block
         between phases.
         """
@@ -129,7 +134,7 @@ class BlockedNest(Nest):
         stack arrays.
         """
         if isinstance(x, Reg) and id(x.root) not in self.registers:
-            place = self._at_lane(x.root, self.lane)
+            place = self.at_lane(x.root, self.lane)
             self.registers[id(x.root)] = self.load_at(place, ir_type(x.root.dtype))
         return super().read(x, ty)
 
@@ -146,7 +151,7 @@ class BlockedNest(Nest):
                         self._write_lanes([item], start, count)
 
     @contextmanager
-    def _at_row(self, start, lane):
+    def at_row(self, start, lane):
         """Write what one row of a block needs, with a fresh set of registers."""
         self.registers, self.loaded, self.lane = {}, {}, lane
         self.index = [self.binary("add", start, lane, "nsw")]
@@ -154,23 +159,33 @@ class BlockedNest(Nest):
         self.registers, self.loaded, self.index = {}, {}, []
 
     def _write_lanes(self, items, start, count):
-        with self._over(0, count) as lane, self._at_row(start, lane):
+        with self._over(0, count) as lane, self.at_row(start, lane):
             for item in items:
                 self._write_item(item)
                 if item.root is not None and id(item.root) in self.crossing:
                     value = self.registers[id(item.root)]
-                    self.store_at(value, self._at_lane(item.root, lane))
+                    self.store_at(value, self.at_lane(item.root, lane))
 
     def _write_product(self, item, start, count):
         """Write one product for a block: several rows at a time, then the remaining rows."""
-        bulk = count // TOGETHER
+        done = 0
+        if is_short(item):
+            together = rows_together(item)
+            done = count // together * together
+            if done:
+                with self.loop(0, done, together, certain=True) as lane:
+                    if item.kind == "dot":
+                        write_dots(self, item, start, lane)
+                    else:
+                        self.scaled_sums[id(item)].add(start, lane)
+        bulk = (count - done) // TOGETHER
         write = self._dot_rows if item.kind == "dot" else self._axpy_rows
         if bulk:
             with self._over(0, bulk) as i:
-                first = self.binary("mul", i, TOGETHER, "nsw")
+                first = self.binary("add", self.binary("mul", i, TOGETHER, "nsw"), done, "nsw")
                 more = [self.binary("add", first, r, "nsw") for r in range(1, TOGETHER)]
                 write(item, start, [first, *more])
-        for r in range(bulk * TOGETHER, count):
+        for r in range(done + bulk * TOGETHER, count):
             write(item, start, [self.whole(r)])
 
     def _element(self, mem, row, k, step):
@@ -191,7 +206,7 @@ class BlockedNest(Nest):
         for lane, row, total in zip(lanes, rows, totals, strict=True):
             value = total.value
             if id(item.root) in self.crossing:
-                self.store_at(value, self._at_lane(item.root, lane))
+                self.store_at(value, self.at_lane(item.root, lane))
             if item.root.buffer is not None:
                 self.index = [row]
                 self.store_at(value, self.address(item.root.buffer, 0, (1,)))
@@ -202,7 +217,7 @@ class BlockedNest(Nest):
         ty = ir_type(item.root.dtype)
         scales = []
         for lane in lanes:
-            with self._at_row(start, lane):
+            with self.at_row(start, lane):
                 scales.append((self.index[0], self.read(vector, ty)))
         with self.inner(item.attrs["size"]) as m:
             place = self.address(item.root.buffer, 0, (), (m, 1))

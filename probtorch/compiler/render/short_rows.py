@@ -1,0 +1,250 @@
+"""Products of short rows in a nest in blocks, written in vectors.
+
+LLVM makes vectors of a loop over the terms of a row where there are many. Where there are few it
+writes that loop out, and gathers one term of several rows: such a vector comes from as many cache
+lines as it has lanes, and the processor, which foresees no gathers, waits for memory.
+
+Here vectors are of terms that lie side by side, and as many rows as a vector has lanes are worked
+on together. Rows of fewer terms without gaps are read as one long row: shuffles take a term of each
+row out of it, and repeat scales for the terms of their rows. Other rows have vectors of their own,
+the last one under a mask; the vectors of their products are added up crosswise, to one vector that
+has the sum of each row. A term of another row, which may be nan, takes part in no arithmetic.
+
+Read `write_dots`, then `ScaledSum`.
+"""
+
+from probtorch.compiler.lang.nodes import Compare, Load, Shuffle, Store, Value
+from probtorch.compiler.lang.types import BYTES, ir_type, vector
+from probtorch.compiler.native import host
+from probtorch.compiler.nests.loops import Item, Mem, Reg
+
+__all__ = ["ScaledSum", "is_short", "rows_together", "write_dots"]
+
+# Terms up to which rows are read as one. Shuffles that take terms out grow with the square: at 8
+# of 8 lanes they take as long again as vectors of a row each. At 5 to 7 terms these, all of them
+# under masks, wait for memory four times as long (Zen 5).
+_PACKED = 7
+# Terms that a short row has at most, or as many as four vectors have: sums of so many stay in
+# registers.
+_SHORT = 16
+# Sums that are added to in turn, to hide the latency of additions.
+_CHAINS = 4
+
+
+def rows_together(item: Item) -> int:
+    """Return how many rows are worked on together: the lanes of a vector."""
+    return host.target().vector_bits // (8 * BYTES[ir_type(item.root.dtype)])
+
+
+def is_short(item: Item) -> bool:
+    """Return whether a product is one of short rows, whose terms lie side by side."""
+    if not 2 <= item.attrs["size"] <= max(_SHORT, 4 * rows_together(item)):
+        return False
+    if item.kind == "axpy":
+        return item.attrs["step"] == 1
+    return item.attrs["steps"] == (1, 1) and any(map(_varies, item.operands))
+
+
+def _varies(x: Mem) -> bool:
+    """Whether an operand has other elements at each row."""
+    return any(x.strides)
+
+
+class _Product:
+    """A product of rows of a nest, of which some are worked on together."""
+
+    def __init__(self, nest, item):
+        self.nest, self.item, self.size = nest, item, item.attrs["size"]
+        self.lanes, self.ty = rows_together(item), ir_type(item.root.dtype)
+        self.wide = vector(self.ty, self.lanes)
+        # Where each vector of a row begins, and how many terms it has.
+        starts = range(0, self.size, self.lanes)
+        self.pieces = [(first, min(self.lanes, self.size - first)) for first in starts]
+
+    def is_packed(self, matrix):
+        """Whether rows follow each other without gaps, and are read as one."""
+        most = min(_PACKED, self.lanes - 1)
+        return self.size <= most and matrix.strides == (self.size,)
+
+    def place(self, x, row, term=0):
+        """Return where a term of a row lies."""
+        self.nest.index = [row]
+        place = self.nest.address(x.buffer, x.offset + term, x.strides)
+        self.nest.index = []
+        return place
+
+    def zero(self):
+        return self.nest.convert(self.nest.value(0.0, self.ty), self.wide)
+
+    def mask(self, count):
+        """Return a mask of the first lanes; None if these are all."""
+        if count == self.lanes:
+            return None
+        nest, kind = self.nest, vector("i32", self.lanes)
+        numbers = nest.load_at(nest.table(range(self.lanes), "i32").pointer, kind)
+        return nest.put(Compare("ult", numbers, nest.convert(nest.value(count, "i32"), kind)))
+
+    def read(self, place, count):
+        """Return the vector of so many terms at a place, with zeros behind them."""
+        mask = self.mask(count)
+        return self.nest.put(Load(place, self.wide, mask, mask and self.zero()))
+
+    def read_packed(self, matrix, row):
+        """Return the terms of the rows from `row` on, in their order in memory."""
+        place = self.place(matrix, row)
+        starts = range(0, self.size * self.lanes, self.lanes)
+        return [self.nest.load_at(self.nest.offset(place, i, self.ty), self.wide) for i in starts]
+
+    def shuffled(self, a, b, places):
+        return self.nest.put(Shuffle(a, b, list(places)))
+
+
+# ------------------------------------------------------------------------------------ dot products
+
+
+def write_dots(nest, item: Item, start: Value, lane: Value) -> None:
+    """Write the dot products of the rows from `lane` on, of the block that begins at `start`."""
+    product = _Dots(nest, item)
+    row = nest.binary("add", start, lane, "nsw")
+    sums = product.sums(row)
+    if id(item.root) in nest.crossing:
+        nest.store_at(sums, nest.at_lane(item.root, lane))
+    if item.root.buffer is not None:
+        nest.index = [row]
+        nest.store_at(sums, nest.address(item.root.buffer, 0, (1,)))
+        nest.index = []
+
+
+class _Dots(_Product):
+    """Dot products, a vector of them."""
+
+    def sums(self, row):
+        varying = [x for x in self.item.operands if _varies(x)]
+        if len(varying) == 1 and self.is_packed(varying[0]):
+            (same,) = (x for x in self.item.operands if not _varies(x))
+            return self._by_terms(varying[0], same, row)
+        return self._by_rows(row)
+
+    def _by_terms(self, matrix, same, row):
+        """Add up the first terms of all rows, each times the same number, the second terms ..."""
+        nest, parts = self.nest, self.read_packed(matrix, row)
+        total = None
+        for k in range(self.size):
+            number = nest.load_at(self.place(same, row, k), self.ty)
+            product = self._terms(parts, k) * nest.convert(number, self.wide)
+            total = product if total is None else total + product
+        return total
+
+    def _terms(self, parts, k):
+        """Take term k of each row out of the vectors that hold all."""
+        at = [divmod(r * self.size + k, self.lanes) for r in range(self.lanes)]
+        found = parts[0]
+        for i in range(1, self.size):
+            before = [place if i == 1 else r for r, (_, place) in enumerate(at)]
+            here = [self.lanes + place if q == i else -1 for q, place in at]
+            places = [b if h < 0 else h for b, h in zip(before, here, strict=True)]
+            found = self.shuffled(found, parts[i], places)
+        return found
+
+    def _by_rows(self, row):
+        """Add up the products of each row."""
+        nest, operands = self.nest, self.item.operands
+        rows = [nest.binary("add", row, r, "nsw") for r in range(self.lanes)]
+        sums = [None] * self.lanes
+        for first, count in self.pieces:
+            same = [None if _varies(x) else self._piece(x, row, first, count) for x in operands]
+            for r, here in enumerate(rows):
+                x, y = (
+                    self._piece(x, here, first, count) if known is None else known
+                    for x, known in zip(operands, same, strict=True)
+                )
+                sums[r] = x * y if sums[r] is None else sums[r] + x * y
+        return self._crosswise(sums)
+
+    def _piece(self, x, row, first, count):
+        return self.read(self.place(x, row, first), count)
+
+    def _crosswise(self, rows):
+        """Return a vector of the sums over the lanes of each of as many vectors.
+
+        Two vectors x and y become one, with sums of x where a bit of the lane's number is 0, and of
+        y where it is 1; bit by bit.
+        """
+        found, bit, n = dict(enumerate(rows)), 1, self.lanes
+        while bit < n:
+            low = [n + p - bit if p & bit else p for p in range(n)]
+            high = [n + p if p & bit else p + bit for p in range(n)]
+            found = {
+                i: self.shuffled(x, found[i + bit], low) + self.shuffled(x, found[i + bit], high)
+                for i, x in found.items()
+                if not i & bit
+            }
+            bit *= 2
+        return found[0]
+
+
+# ------------------------------------------------------------------------------------- scaled rows
+
+
+class ScaledSum(_Product):
+    """The sum of rows, each times its scale, in vectors until the nest ends."""
+
+    def __init__(self, nest, item: Item) -> None:
+        super().__init__(nest, item)
+        self.matrix, self.scale = item.operands
+        # Whether the scales of rows that follow each other do so too.
+        known = isinstance(self.scale, Mem) and self.scale.strides == (1,)
+        self.packed = self.is_packed(self.matrix) and (known or isinstance(self.scale, Reg))
+        count = self.size if self.packed else len(self.pieces)
+        chains = 1 if self.packed else min(_CHAINS, 2 * _CHAINS // count)
+        zero = self.zero()
+        self.sums = [[nest.variable(self.wide, zero) for _ in range(count)] for _ in range(chains)]
+
+    def add(self, start: Value, lane: Value) -> None:
+        """Write the addition of the rows from `lane` on, of the block that begins at `start`."""
+        nest = self.nest
+        row = nest.binary("add", start, lane, "nsw")
+        if not self.packed:
+            for r in range(self.lanes):
+                sums = self.sums[r % len(self.sums)]
+                self._add_row(start, nest.binary("add", lane, r, "nsw"), sums)
+            return
+        if isinstance(self.scale, Reg):
+            place = nest.at_lane(self.scale.root, lane)
+        else:
+            place = self.place(self.scale, row)
+        scales = nest.load_at(place, self.wide)
+        for i, part in enumerate(self.read_packed(self.matrix, row)):
+            rows = [(i * self.lanes + p) // self.size for p in range(self.lanes)]
+            total = self.sums[0][i]
+            total.value = total.value + part * self.shuffled(scales, scales, rows)
+
+    def _add_row(self, start, lane, sums):
+        nest = self.nest
+        with nest.at_row(start, lane):
+            row, scale = nest.index[0], nest.read(self.scale, self.ty)
+        scale = nest.convert(scale, self.wide)
+        for (first, count), total in zip(self.pieces, sums, strict=True):
+            x = self.read(self.place(self.matrix, row, first), count)
+            total.value = total.value + x * scale
+
+    def finish(self) -> None:
+        """Write the addition of the sums to where they belong."""
+        nest, buffer = self.nest, self.item.root.buffer
+        if not self.packed:
+            for i, (first, count) in enumerate(self.pieces):
+                place = nest.address(buffer, first, ())
+                total = self.read(place, count)
+                for sums in self.sums:
+                    total = total + sums[i].value
+                nest.put(Store(total, place, self.mask(count)))
+            return
+        area = nest.on_stack(self.size * self.lanes, self.ty)
+        for i, total in enumerate(self.sums[0]):
+            nest.store_at(total.value, nest.offset(area, i * self.lanes, self.ty))
+        for k in range(self.size):
+            place = nest.address(buffer, k, ())
+            total = nest.load_at(place, self.ty)
+            for r in range(self.lanes):
+                total = total + nest.load(area, r * self.size + k, self.ty)
+            nest.store_at(total, place)
