@@ -12,6 +12,8 @@ from probtorch.compiler.nests.lowering import lowers
 GEMM_FROM = 20_000
 # Many products: at 16^3 each both take 1 us, at 28^3 the loop takes 16 and BLAS 2.
 BATCHED_FROM = 4_000
+# Results or terms of a matrix times a vector that are few beside many of the other.
+FEW, MANY = 32, 128
 
 
 @lowers("matmul")
@@ -35,8 +37,7 @@ def lower_matmul(low, node, block):
         matrix, vector = (
             ((xr, xl), y) if n == 1 else ((yr, yl.view("permute", {"dims": (1, 0)})), x)
         )
-        along_result, along_sum = matrix[1].strides
-        if abs(along_result) < abs(along_sum):
+        if is_sum_of_rows(low, m * n, k, matrix[1].strides):
             return axpy(low, node, matrix, vector, m * n, k, block)
     bound = max(low.after(xr, block), low.after(yr, block))
     shape = (*batch, m, n)
@@ -47,6 +48,18 @@ def lower_matmul(low, node, block):
     root = Root(out.shape, out.dtype, block, g, in_register=True, value=out)
     block.add(g, "dot", root, [a, b], node, size=k, steps=(xs[-1], ys[-2]))
     low.define(out, root)
+
+
+def is_sum_of_rows(low, results, terms, strides):
+    """Whether a matrix times a vector is made as a sum of scaled rows, and not of dot products:
+    the nest then is over the terms. It is over what there are many of where there are few of the
+    other, so that ``X @ b`` and ``X.T @ r`` share one, and else goes along memory.
+    """
+    few, many = sorted((results, terms))
+    if low.by_rows and few <= FEW and many >= MANY:
+        return results < terms
+    along_result, along_sum = strides
+    return abs(along_result) < abs(along_sum)
 
 
 def axpy(low, node, matrix, vector, m, k, block):

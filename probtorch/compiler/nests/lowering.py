@@ -78,10 +78,13 @@ class Lowering:
     Parameters
     ----------
     graph : Graph
+    by_rows : bool
+        Whether rows of matrices whose columns lie side by side are read as fast as others, which
+        code for processors does (`render/short_rows.py`).
     """
 
-    def __init__(self, graph):
-        self.graph = graph
+    def __init__(self, graph, *, by_rows=False):
+        self.graph, self.by_rows = graph, by_rows
         self.block = Block()
         self.buffers = []
         self.consts, self.const_values = [], []

@@ -8,7 +8,8 @@ Here vectors are of terms that lie side by side, and as many rows as a vector ha
 on together. Rows of fewer terms without gaps are read as one long row: shuffles take a term of each
 row out of it, and repeat scales for the terms of their rows. Other rows have vectors of their own,
 the last one under a mask; the vectors of their products are added up crosswise, to one vector that
-has the sum of each row. A term of another row, which may be nan, takes part in no arithmetic.
+has the sum of each row. Where a matrix lies by columns, a vector is of one term of several rows.
+A term of another row, which may be nan, takes part in no arithmetic.
 
 Read `write_dots`, then `ScaledSum`.
 """
@@ -27,6 +28,8 @@ _PACKED = 7
 # Terms that a short row has at most, or as many as four vectors have: sums of so many stay in
 # registers.
 _SHORT = 16
+# Terms that rows of a matrix by columns have at most: as many places in memory are read in turn.
+_COLUMNS = 32
 # Sums that are added to in turn, to hide the latency of additions.
 _CHAINS = 4
 
@@ -37,17 +40,38 @@ def rows_together(item: Item) -> int:
 
 
 def is_short(item: Item) -> bool:
-    """Return whether a product is one of short rows, whose terms lie side by side."""
-    if not 2 <= item.attrs["size"] <= max(_SHORT, 4 * rows_together(item)):
-        return False
+    """Return whether a product is one that the functions here can write."""
+    return _layout(item) is not None
+
+
+def _layout(item):
+    """Return how the rows of a product lie: "packed", "columns" or "rows"; None if none is short."""
+    size, lanes = item.attrs["size"], rows_together(item)
     if item.kind == "axpy":
-        return item.attrs["step"] == 1
-    return item.attrs["steps"] == (1, 1) and any(map(_varies, item.operands))
+        (matrix, scale), steps = item.operands, [item.attrs["step"]]
+        regular = _is_regular(scale)
+    else:
+        steps = item.attrs["steps"]
+        varying = [(x, step) for x, step in zip(item.operands, steps, strict=True) if _varies(x)]
+        regular = len(varying) == 1
+        matrix = varying[0][0] if regular else None
+    if regular and matrix.strides == (1,) and size <= _COLUMNS:
+        return "columns"
+    if any(step != 1 for step in steps):
+        return None
+    if regular and matrix.strides == (size,) and size <= min(_PACKED, lanes - 1):
+        return "packed"
+    return "rows" if size <= max(_SHORT, 4 * lanes) else None
 
 
 def _varies(x: Mem) -> bool:
     """Whether an operand has other elements at each row."""
     return any(x.strides)
+
+
+def _is_regular(scale):
+    """Whether the scales of rows that follow each other do so too, or all are the same."""
+    return not isinstance(scale, Mem) or scale.strides in ((0,), (1,))
 
 
 class _Product:
@@ -56,18 +80,13 @@ class _Product:
     def __init__(self, nest, item):
         self.nest, self.item, self.size = nest, item, item.attrs["size"]
         self.lanes, self.ty = rows_together(item), ir_type(item.root.dtype)
-        self.wide = vector(self.ty, self.lanes)
+        self.wide, self.layout = vector(self.ty, self.lanes), _layout(item)
         # Where each vector of a row begins, and how many terms it has.
         starts = range(0, self.size, self.lanes)
         self.pieces = [(first, min(self.lanes, self.size - first)) for first in starts]
 
-    def is_packed(self, matrix):
-        """Whether rows follow each other without gaps, and are read as one."""
-        most = min(_PACKED, self.lanes - 1)
-        return self.size <= most and matrix.strides == (self.size,)
-
     def place(self, x, row, term=0):
-        """Return where a term of a row lies."""
+        """Return where an element of a row lies, so many behind its first."""
         self.nest.index = [row]
         place = self.nest.address(x.buffer, x.offset + term, x.strides)
         self.nest.index = []
@@ -89,11 +108,15 @@ class _Product:
         mask = self.mask(count)
         return self.nest.put(Load(place, self.wide, mask, mask and self.zero()))
 
-    def read_packed(self, matrix, row):
-        """Return the terms of the rows from `row` on, in their order in memory."""
-        place = self.place(matrix, row)
-        starts = range(0, self.size * self.lanes, self.lanes)
-        return [self.nest.load_at(self.nest.offset(place, i, self.ty), self.wide) for i in starts]
+    def parts(self, matrix, step, row):
+        """Return the terms of the rows from `row` on as vectors: of packed rows in their order in
+        memory, of columns one of each.
+        """
+        if self.layout == "packed":
+            places = [self.place(matrix, row, i * self.lanes) for i in range(self.size)]
+        else:
+            places = [self.place(matrix, row, i * step) for i in range(self.size)]
+        return [self.nest.load_at(place, self.wide) for place in places]
 
     def shuffled(self, a, b, places):
         return self.nest.put(Shuffle(a, b, list(places)))
@@ -119,19 +142,15 @@ class _Dots(_Product):
     """Dot products, a vector of them."""
 
     def sums(self, row):
-        varying = [x for x in self.item.operands if _varies(x)]
-        if len(varying) == 1 and self.is_packed(varying[0]):
-            (same,) = (x for x in self.item.operands if not _varies(x))
-            return self._by_terms(varying[0], same, row)
-        return self._by_rows(row)
-
-    def _by_terms(self, matrix, same, row):
-        """Add up the first terms of all rows, each times the same number, the second terms ..."""
-        nest, parts = self.nest, self.read_packed(matrix, row)
-        total = None
+        if self.layout == "rows":
+            return self._by_rows(row)
+        operands = zip(self.item.operands, self.item.attrs["steps"], strict=True)
+        (same, along), (matrix, step) = sorted(operands, key=lambda x: _varies(x[0]))
+        nest, parts, total = self.nest, self.parts(matrix, step, row), None
         for k in range(self.size):
-            number = nest.load_at(self.place(same, row, k), self.ty)
-            product = self._terms(parts, k) * nest.convert(number, self.wide)
+            number = nest.load_at(self.place(same, row, k * along), self.ty)
+            terms = parts[k] if self.layout == "columns" else self._terms(parts, k)
+            product = terms * nest.convert(number, self.wide)
             total = product if total is None else total + product
         return total
 
@@ -192,32 +211,38 @@ class ScaledSum(_Product):
     def __init__(self, nest, item: Item) -> None:
         super().__init__(nest, item)
         self.matrix, self.scale = item.operands
-        # Whether the scales of rows that follow each other do so too.
-        known = isinstance(self.scale, Mem) and self.scale.strides == (1,)
-        self.packed = self.is_packed(self.matrix) and (known or isinstance(self.scale, Reg))
-        count = self.size if self.packed else len(self.pieces)
-        chains = 1 if self.packed else min(_CHAINS, 2 * _CHAINS // count)
+        by_rows = self.layout == "rows"
+        count = len(self.pieces) if by_rows else self.size
+        chains = min(_CHAINS, 2 * _CHAINS // count) if by_rows else 1
         zero = self.zero()
         self.sums = [[nest.variable(self.wide, zero) for _ in range(count)] for _ in range(chains)]
 
     def add(self, start: Value, lane: Value) -> None:
         """Write the addition of the rows from `lane` on, of the block that begins at `start`."""
         nest = self.nest
-        row = nest.binary("add", start, lane, "nsw")
-        if not self.packed:
+        if self.layout == "rows":
             for r in range(self.lanes):
                 sums = self.sums[r % len(self.sums)]
                 self._add_row(start, nest.binary("add", lane, r, "nsw"), sums)
             return
-        if isinstance(self.scale, Reg):
-            place = nest.at_lane(self.scale.root, lane)
-        else:
-            place = self.place(self.scale, row)
-        scales = nest.load_at(place, self.wide)
-        for i, part in enumerate(self.read_packed(self.matrix, row)):
-            rows = [(i * self.lanes + p) // self.size for p in range(self.lanes)]
-            total = self.sums[0][i]
-            total.value = total.value + part * self.shuffled(scales, scales, rows)
+        row, scales = nest.binary("add", start, lane, "nsw"), self._scales(start, lane)
+        parts = self.parts(self.matrix, self.item.attrs["step"], row)
+        for i, (part, total) in enumerate(zip(parts, self.sums[0], strict=True)):
+            here = scales
+            if self.layout == "packed":
+                rows = [(i * self.lanes + p) // self.size for p in range(self.lanes)]
+                here = self.shuffled(scales, scales, rows)
+            total.value = total.value + part * here
+
+    def _scales(self, start, lane):
+        nest, scale = self.nest, self.scale
+        if isinstance(scale, Reg):
+            return nest.load_at(nest.at_lane(scale.root, lane), self.wide)
+        if isinstance(scale, Mem) and _varies(scale):
+            row = nest.binary("add", start, lane, "nsw")
+            return nest.load_at(self.place(scale, row), self.wide)
+        with nest.at_row(start, lane):
+            return nest.convert(nest.read(scale, self.ty), self.wide)
 
     def _add_row(self, start, lane, sums):
         nest = self.nest
@@ -231,7 +256,7 @@ class ScaledSum(_Product):
     def finish(self) -> None:
         """Write the addition of the sums to where they belong."""
         nest, buffer = self.nest, self.item.root.buffer
-        if not self.packed:
+        if self.layout == "rows":
             for i, (first, count) in enumerate(self.pieces):
                 place = nest.address(buffer, first, ())
                 total = self.read(place, count)
@@ -242,9 +267,11 @@ class ScaledSum(_Product):
         area = nest.on_stack(self.size * self.lanes, self.ty)
         for i, total in enumerate(self.sums[0]):
             nest.store_at(total.value, nest.offset(area, i * self.lanes, self.ty))
-        for k in range(self.size):
-            place = nest.address(buffer, k, ())
+        # In memory a sum's lanes are apart as its terms are.
+        of_term, of_lane = (1, self.size) if self.layout == "packed" else (self.lanes, 1)
+        with nest.inner(self.size) as k:
+            place = nest.address(buffer, 0, (), (k, 1))
             total = nest.load_at(place, self.ty)
             for r in range(self.lanes):
-                total = total + nest.load(area, r * self.size + k, self.ty)
+                total = total + nest.load(area, k * of_term + r * of_lane, self.ty)
             nest.store_at(total, place)

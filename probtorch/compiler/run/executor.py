@@ -75,7 +75,7 @@ class CpuProgram(Executable):
                         optimise(self._recorded)
                     self._optimised = True
                 with _timed(seconds, "render"):
-                    lowering = Lowering(self._recorded)
+                    lowering = Lowering(self._recorded, by_rows=True)
                     write_to_carried(lowering)
                     write_in_place(lowering)
                     self._text = _Text(lowering, *render(lowering))
