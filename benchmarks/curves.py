@@ -27,6 +27,7 @@ from probtorch.utils.data import ArrayDataset, DataLoader
 
 __all__ = ["CURVES", "point", "run"]
 
+_STATUS = Path("/proc/self/status")
 # Rows from here on lie on the disk.
 ON_DISK = 10**8
 LIMIT = 540  # seconds a point may take
@@ -38,11 +39,44 @@ def _line(x, y):
         probtorch.sample("y", dist.Normal(x @ b, 1.0), obs=y)
 
 
+def _numbers(size):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(size, 2)), rng.normal(size=size)
+
+
+def memory(size: int) -> Callable[[], object]:
+    """NumPy's product of as many numbers with themselves: what it takes to read them."""
+    numbers = np.concatenate([x.ravel() for x in _numbers(size)])
+    return lambda: numbers @ numbers
+
+
+def rows_by_columns(size: int) -> Callable[[], object]:
+    """The gradient of `rows` of a matrix that lies by columns, as of a data frame."""
+    x, y = _numbers(size)
+    data = probtorch.from_numpy(np.asfortranarray(x)), probtorch.from_numpy(y)
+    target = Target.from_model(_line, *data)
+    return lambda: target.value_and_grad(np.zeros(2))
+
+
+def rows_in_jax(size: int) -> Callable[[], object]:
+    """The gradient of `rows`, by JAX."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    x, y = map(jax.numpy.asarray, _numbers(size))
+
+    def density(b):
+        return -0.5 * ((y - x @ b) ** 2).sum() - 0.5 * (b**2).sum()
+
+    gradient, at = jax.jit(jax.value_and_grad(density)), np.zeros(2)
+    return lambda: jax.block_until_ready(gradient(at))
+
+
 def rows(size: int) -> Callable[[], object]:
     """A gradient of a regression on so many rows of 3 numbers."""
     rng = np.random.default_rng(0)
     if size < ON_DISK:
-        x, y = rng.normal(size=(size, 2)), rng.normal(size=size)
+        x, y = _numbers(size)
         target = Target.from_model(_line, probtorch.from_numpy(x), probtorch.from_numpy(y))
     else:
         room = tempfile.TemporaryDirectory()
@@ -117,11 +151,16 @@ def series(size: int) -> Callable[[], object]:
 
 CURVES: dict[str, tuple[Callable[[int], Callable[[], object]], tuple[int, ...]]] = {
     "rows": (rows, (10**4, 10**5, 10**6, 10**7, 10**8)),
+    "rows by columns": (rows_by_columns, (10**4, 10**5, 10**6, 10**7)),
+    "rows in JAX": (rows_in_jax, (10**4, 10**5, 10**6, 10**7)),
+    "rows read by NumPy": (memory, (10**4, 10**5, 10**6, 10**7)),
     "parameters": (parameters, (10**3, 10**4, 10**5)),
     "chains": (chains, (4, 64, 512, 4096)),
     "models": (models, (1, 10, 100, 1000, 10_000)),
     "series": (series, (10**3, 10**4, 10**5, 10**6)),
 }
+
+_PEERS = {"rows in JAX": "jax"}
 
 
 def point(curve: str, size: int) -> dict[str, float]:
@@ -143,7 +182,10 @@ def point(curve: str, size: int) -> dict[str, float]:
 
 
 def _resident() -> float:
-    """The highest resident size so far, MB."""
+    """The highest resident size so far, MB; that of `getrusage` begins with the parent's."""
+    if _STATUS.exists():
+        (line,) = (x for x in _STATUS.read_text().splitlines() if x.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -151,6 +193,8 @@ def run(names, curves=None):
     """Measure all points, each in a process; returns (text, what went wrong)."""
     found, failures = [], []
     for curve in (CURVES if curves is None else curves) if OURS in names else ():
+        if _PEERS.get(curve, OURS) not in names:
+            continue
         per_unit = None
         for size in CURVES[curve][1]:
             child = [sys.executable, "-W", "ignore", "-m", "benchmarks.curves", curve, str(size)]
