@@ -97,6 +97,12 @@ def test_infinities_and_nan_stay_in_their_rows():
         assert np.flatnonzero(~np.isfinite(at)).tolist() == [10, 20, ROWS - 1]
 
 
+@pytest.mark.parametrize("d", [3, 8])
+def test_a_sum_of_negative_zeros_is_zero(d):
+    (at, total), _ = compiled(lambda given: fitted(*given), -np.zeros(d), np.ones((ROWS, d)), 0.0)
+    assert not np.signbit(at).any() and not np.signbit(total).any()
+
+
 @pytest.mark.parametrize("d", [2, 9, 32])
 def test_matrices_by_columns_are_read_once(d):
     rng = np.random.default_rng(d)

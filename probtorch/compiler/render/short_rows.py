@@ -146,12 +146,11 @@ class _Dots(_Product):
             return self._by_rows(row)
         operands = zip(self.item.operands, self.item.attrs["steps"], strict=True)
         (same, along), (matrix, step) = sorted(operands, key=lambda x: _varies(x[0]))
-        nest, parts, total = self.nest, self.parts(matrix, step, row), None
+        nest, parts, total = self.nest, self.parts(matrix, step, row), self.zero()
         for k in range(self.size):
             number = nest.load_at(self.place(same, row, k * along), self.ty)
             terms = parts[k] if self.layout == "columns" else self._terms(parts, k)
-            product = terms * nest.convert(number, self.wide)
-            total = product if total is None else total + product
+            total = total + terms * nest.convert(number, self.wide)
         return total
 
     def _terms(self, parts, k):
@@ -169,7 +168,7 @@ class _Dots(_Product):
         """Add up the products of each row."""
         nest, operands = self.nest, self.item.operands
         rows = [nest.binary("add", row, r, "nsw") for r in range(self.lanes)]
-        sums = [None] * self.lanes
+        sums = [self.zero()] * self.lanes  # of terms that are all -0.0 the sum is 0.0
         for first, count in self.pieces:
             same = [None if _varies(x) else self._piece(x, row, first, count) for x in operands]
             for r, here in enumerate(rows):
@@ -177,7 +176,7 @@ class _Dots(_Product):
                     self._piece(x, here, first, count) if known is None else known
                     for x, known in zip(operands, same, strict=True)
                 )
-                sums[r] = x * y if sums[r] is None else sums[r] + x * y
+                sums[r] = sums[r] + x * y
         return self._crosswise(sums)
 
     def _piece(self, x, row, first, count):
