@@ -45,7 +45,7 @@ def is_short(item: Item) -> bool:
 
 
 def _layout(item):
-    """Return how the rows of a product lie: "packed", "columns" or "rows"; None if none is short."""
+    """Return how rows of a product lie: "packed", "columns" or "rows"; None where none is short."""
     size, lanes = item.attrs["size"], rows_together(item)
     if item.kind == "axpy":
         (matrix, scale), steps = item.operands, [item.attrs["step"]]
