@@ -133,6 +133,7 @@ from probtorch.nn.functional.pooling import (
     max_pool3d,
     max_pool3d_with_indices,
 )
+from probtorch.nn.functional.sparse_probabilities import entmax15, sparsemax
 from probtorch.nn.functional.unpooling import (
     fractional_max_pool2d,
     fractional_max_pool2d_with_indices,
@@ -197,6 +198,7 @@ __all__ = [
     "elu_",
     "embedding",
     "embedding_bag",
+    "entmax15",
     "feature_alpha_dropout",
     "fold",
     "fractional_max_pool2d",
@@ -273,6 +275,7 @@ __all__ = [
     "softplus",
     "softshrink",
     "softsign",
+    "sparsemax",
     "tanh",
     "tanhshrink",
     "threshold",
