@@ -66,6 +66,18 @@ CASES = {
         lambda: k.Coregionalize(2, components=probtorch.tensor(W), diagonal=L),
         lambda x, z: x @ (W @ W.T + np.diag(LENGTHS)) @ z,
     ),
+    "Multitask": (
+        # The sign of the second column says which task.
+        lambda: k.Warping(
+            k.Multitask(k.RBF(1, V, L[0]), 2, components=probtorch.tensor(W[:, :1]), diagonal=L),
+            lambda x: probtorch.stack([x[:, 0], (x[:, 1] > 0.0).double()], -1),
+        ),
+        lambda x, z: (
+            VARIANCE
+            * math.exp(-(((x[0] - z[0]) / LENGTHS[0]) ** 2) / 2)
+            * (W[:, :1] @ W[:, :1].T + np.diag(LENGTHS))[int(x[1] > 0), int(z[1] > 0)]
+        ),
+    ),
     "Sum": (
         lambda: k.RBF(2, V, L) + k.Linear(2, V),
         lambda x, z: VARIANCE * (math.exp(-r2(x, z) / 2) + x @ z),
@@ -153,6 +165,10 @@ def test_arguments_that_make_no_kernel_are_refused():
         k.Brownian(2)
     with pytest.raises(ShapeError, match=r"components of shape \(2, 1\)"):
         k.Coregionalize(2, rank=1, components=probtorch.zeros(2, 3))
+    with pytest.raises(ArgumentError, match=r"num_tasks.*\n.*a positive int"):
+        k.Multitask(k.RBF(1), 0)
+    with pytest.raises(ArgumentError, match=r"task_dim.*\n.*kern does not look.*\n.*1, where"):
+        k.Multitask(k.RBF(1, active_dims=[1]), 2, task_dim=1)
 
 
 def test_priors_are_read_from_the_model_and_from_the_guide():

@@ -15,6 +15,7 @@ from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from probtorch.nn import PyroSample
 from probtorch.optim import LBFGS, Adam
+from probtorch.testing import assert_close
 
 RNG = np.random.default_rng(0)
 N, M, NOISE = 12, 5, 0.04
@@ -90,6 +91,27 @@ def test_outputs_beside_each_other_share_the_kernel():
     assert loc.shape == var.shape == (2, M)
     np.testing.assert_allclose(loc[0].detach(), exact()[0], atol=1e-10)
     assert process(NEW, full_cov=True)[1].shape == (2, M, M)
+
+
+def test_tasks_learn_from_each_other_as_a_dense_normal_says():
+    """Task 1 is seen left of 0, task 0 everywhere."""
+    task = (np.arange(N) % 2 == 1) & (X < 0.0)
+    w, v = np.array([[1.0], [0.8]]), np.array([0.1, 0.2])
+    kernel = gp.kernels.Multitask(rbf(), 2, components=double(w), diagonal=double(v))
+    points = np.stack([X, task], -1)
+    process = gp.models.GPRegression(points, Y, kernel, noise=double(NOISE), jitter=0.0)
+    B, i, new = w @ w.T + np.diag(v), task.astype(int), np.stack([NEW, np.ones(M)], -1)
+    K = k(X, X) * B[i][:, i] + NOISE * np.eye(N)
+    Ks = k(X, NEW) * B[i, 1][:, None]
+    loc, cov = process(new, full_cov=True)
+    assert_close(loc.detach(), Ks.T @ np.linalg.solve(K, Y), rtol=1e-8)
+    assert_close(
+        cov.detach(), k(NEW, NEW) * B[1, 1] - Ks.T @ np.linalg.solve(K, Ks), rtol=1e-7, atol=1e-10
+    )
+    evidence = scipy.stats.multivariate_normal(np.zeros(N), K).logpdf(Y)
+    assert -loss(process) == pytest.approx(evidence, rel=1e-9)
+    names = {name.removesuffix("_unconstrained") for name, _ in process.named_parameters()}
+    assert {"kernel.tasks.components", "kernel.tasks.diagonal"} <= names
 
 
 def test_training_finds_the_maximum_of_the_evidence():

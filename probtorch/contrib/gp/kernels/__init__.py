@@ -26,7 +26,7 @@ from probtorch.contrib.gp.kernels.kernel import (
     Warping,
 )
 from probtorch.contrib.gp.kernels.periodic import Cosine, Periodic
-from probtorch.contrib.gp.kernels.processes import Brownian, Coregionalize
+from probtorch.contrib.gp.kernels.processes import Brownian, Coregionalize, Multitask
 
 __all__ = [
     "RBF",
@@ -43,6 +43,7 @@ __all__ = [
     "Linear",
     "Matern32",
     "Matern52",
+    "Multitask",
     "Periodic",
     "Polynomial",
     "Power",

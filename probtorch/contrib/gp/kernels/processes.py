@@ -1,4 +1,4 @@
-"""Kernels of Brownian motion, and of several outputs."""
+"""Kernels of Brownian motion, and of several outputs or tasks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from probtorch.ops.arithmetic import minimum, where
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.sampling import randn
+from probtorch.ops.scattering import one_hot
 from probtorch.tensor import Tensor
 
-__all__ = ["Brownian", "Coregionalize"]
+__all__ = ["Brownian", "Coregionalize", "Multitask"]
 
 
 class Brownian(Kernel):
@@ -115,6 +116,96 @@ class Coregionalize(Kernel):
         z = x if Z is None else self.points(Z, "Z")
         right = left if Z is None else z @ w
         return left @ right.mT + (x * v) @ z.mT
+
+
+class Multitask(Kernel):
+    """Intrinsic coregionalization: a kernel of correlated tasks, where a column says which task.
+
+    Covariances are ``kern(x, z) * (W W' + diag(v))[i, j]`` for points x and z of the tasks i and j.
+
+    Parameters
+    ----------
+    kern : Kernel
+        Of the other columns, the same for all tasks.
+    num_tasks : int
+    rank : int, optional
+        Columns of W: so many functions make up what tasks share; 1 without it.
+    components : Tensor, shape (num_tasks, rank), optional
+        W at first; small random numbers without it.
+    diagonal : Tensor, shape (num_tasks,), optional
+        The variances v at first, positive, of what each task has of its own; halves without it.
+    task_dim : int, optional
+        The column with the number of the task, from 0; the one after those of `kern` without it.
+
+    Raises
+    ------
+    ArgumentError
+        If `kern` looks at the column of tasks.
+
+    Notes
+    -----
+    The parameters of the tasks are those of ``tasks``, a `Coregionalize`. One of the two variances,
+    that of `kern` and the scale of W and v, is redundant: fix or give a prior to one of them.
+
+    References
+    ----------
+    E. V. Bonilla, K. M. A. Chai, C. K. I. Williams, "Multi-task Gaussian process prediction", NIPS
+    2007.
+
+    Examples
+    --------
+    Three points of two tasks:
+
+    >>> from probtorch import tensor
+    >>> from probtorch.contrib.gp.kernels import RBF
+    >>> w, v = tensor([[1.0], [-1.0]]), tensor([0.1, 0.1])
+    >>> kernel = Multitask(RBF(1), 2, components=w, diagonal=v)
+    >>> kernel(tensor([[0.3, 0.0], [0.3, 1.0], [9.0, 1.0]])).detach().round(decimals=3)
+    tensor([[ 1.1000, -1.0000, -0.0000],
+            [-1.0000,  1.1000,  0.0000],
+            [-0.0000,  0.0000,  1.1000]])
+    """
+
+    def __init__(
+        self,
+        kern: Kernel,
+        num_tasks: int,
+        rank: int | None = None,
+        components: Tensor | PyroParam | PyroSample | None = None,
+        diagonal: Given | None = None,
+        task_dim: int | None = None,
+    ) -> None:
+        if not isinstance(num_tasks, int) or num_tasks < 1:
+            raise ArgumentError(
+                "Multitask(num_tasks=...)", expected="a positive int", got=repr(num_tasks),
+                fix="tasks are numbered from 0",
+            )  # fmt: skip
+        looks_at = range(kern.input_dim) if kern.active_dims is None else kern.active_dims
+        column = max(looks_at, default=-1) + 1 if task_dim is None else task_dim
+        if column in looks_at:
+            raise ArgumentError(
+                "Multitask(task_dim=...)", expected="a column at which kern does not look",
+                got=f"{column}, where kern looks at {list(looks_at)}",
+                fix="give kern its active_dims=",
+            )  # fmt: skip
+        super().__init__(len(looks_at) + 1, [*looks_at, column])
+        self.kern, self.task_dim, self.num_tasks = kern, column, num_tasks
+        if rank is None and components is None:
+            rank = 1
+        self.tasks = Coregionalize(num_tasks, rank, components, diagonal)
+
+    def forward(self, X: Tensor, Z: Tensor | None = None, diag: bool = False) -> Tensor:
+        """Return covariances; see `Kernel.forward`."""
+        of_tasks = self.tasks(self._which(X, "X"), self._which(Z, "Z"), diag=diag)
+        k: Tensor = self.kern(X, Z, diag=diag)
+        return k * of_tasks
+
+    def _which(self, X: Tensor | None, name: str) -> Tensor | None:
+        """A row for each point, with a 1 for its task."""
+        if X is None:
+            return None
+        number = self.points(X, name)[:, -1]
+        return one_hot(number.long(), self.num_tasks).to(self.tasks.components.dtype)
 
 
 explain_calls(globals())
