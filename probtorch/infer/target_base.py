@@ -21,6 +21,7 @@ from probtorch.compiler.density import NativeDensity
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
+from probtorch.core.validation import validation_enabled
 from probtorch.effects.site import as_value
 from probtorch.errors import ModelError, ShapeError
 from probtorch.infer.gradient_check import DensityCheck
@@ -56,7 +57,8 @@ class TargetBase(abc.ABC):
         self._constrain_map = DrawMap(self._constrain_one)
 
     def _constrain_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:
-        return self.constrain(inputs["q"])
+        with validation_enabled(False):
+            return self.constrain(inputs["q"])
 
     def data_at(self, positions: np.ndarray) -> dict[str, np.ndarray]:
         """Return the data as results show them: nan where they have gaps.
@@ -170,6 +172,11 @@ class TargetBase(abc.ABC):
         Returns
         -------
         dict of str to ndarray, each (..., *shape)
+
+        Notes
+        -----
+        Parameters of the model's distributions are not checked, unlike by `constrain`: draws come
+        from where there is a density, and to check them again takes what all of the model takes.
         """
         draws = np.asarray(draws, np.float64)
         if draws.shape[-1:] != (self.dim,):

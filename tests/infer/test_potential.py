@@ -266,6 +266,25 @@ def test_constrain_many_keeps_leading_dims():
     np.testing.assert_allclose(many["double"], 2 * draws[..., 2:])
 
 
+def test_constrain_many_checks_no_parameters_again():
+    """What only checks need, here a factor and a sum over time, is no part of the program."""
+
+    def model():
+        x = sample("x", Normal(0.0, 1.0).expand([2]).to_event(1))
+        size = deterministic("size", x.abs())
+        scale = size[0]
+        for _ in range(3):
+            scale = scale + x[1]
+        sample("y", Normal(0.0, scale), obs=tensor(1.0))
+
+    target, draws = Target.from_model(model), np.full((30, 2), [0.5, -1.0])
+    with pytest.raises(DomainError):
+        target.constrain(wrap(draws[0]))
+    for some in (draws, draws[:2]):
+        np.testing.assert_array_equal(target.constrain_many(some)["size"], np.abs(some))
+    assert "demand" not in target._constrain_map._program.explain()
+
+
 def test_constrain_many_of_a_model_with_branches_is_right():
     def model():
         x = sample("x", Normal(0.0, 1.0))
