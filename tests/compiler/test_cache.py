@@ -1,5 +1,6 @@
 """The disk cache returns what was stored, or nothing: never what somebody else put there."""
 
+import io
 import itertools
 import os
 import stat
@@ -8,6 +9,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -194,13 +196,32 @@ def test_a_link_to_an_entry_is_not_followed(place, tmp_path):
 def test_a_full_or_missing_disk_is_no_error(place, monkeypatch):
     assert cache.directory() == place
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    class Full(io.FileIO):
+        def write(self, content):
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    cache.store(KEY, DATA, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", Full)
+        cache.store(KEY, DATA, {})
     assert cache.load(KEY) is None
     assert [f.name for f in place.iterdir()] == ["key"]
+
+
+def test_nobody_waits_for_the_disk_but_for_the_key(place, monkeypatch):
+    synced = Mock(wraps=os.fsync)
+    monkeypatch.setattr(os, "fsync", synced)
+    cache.store(KEY, DATA, {})
+    cache.store("c" * 64, DATA, {})
+    assert synced.call_count == 1 and cache.load(KEY).data == DATA
+
+
+@pytest.mark.parametrize("left", [0, 1, len(DATA)])
+def test_what_a_power_cut_has_left_of_an_entry_is_compiled_again(place, left):
+    cache.store(KEY, DATA, {})
+    file = entry_file(place)
+    content = file.read_bytes()
+    file.write_bytes(content[:left].ljust(len(content), b"\0"))
+    assert_ignored_deleted_and_rebuilt(place)
 
 
 def test_the_least_recently_used_entries_are_removed_beyond_the_bound(place, monkeypatch):

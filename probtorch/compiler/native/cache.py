@@ -10,8 +10,10 @@ too. Whatever fails a check is deleted and compiled again, with one warning per 
 ever unpickled.
 
 Entries are named by a SHA-256 of everything that the code depends on (`key_of`): IR text, level,
-processor and features, LLVM version, the version of this format. Writers write a temporary file,
-sync it and rename it, so that concurrent processes see a whole entry or none.
+processor and features, LLVM version, the version of this format. Writers write a temporary file
+and rename it, so that concurrent processes see a whole entry or none. Only the key is synced: an
+entry that a power cut has left in pieces fails its HMAC, and waiting for a disk would take as long
+as compiling a small program.
 ``PROBTORCH_CACHE=0`` switches all of it off.
 """
 
@@ -253,7 +255,7 @@ def _load_key(path: Path) -> bytes:
     """Read the HMAC key, made on first use; of several processes the first to link one wins."""
     file = path / _KEY_FILE
     if not os.path.lexists(file):
-        temporary = _write_temporary(path, secrets.token_bytes(_KEY_BYTES))
+        temporary = _write_temporary(path, secrets.token_bytes(_KEY_BYTES), synced=True)
         try:
             os.link(temporary, file)
         except FileExistsError:
@@ -289,15 +291,16 @@ def _read(file: Path) -> bytes:
         return stream.read() if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else b""
 
 
-def _write_temporary(path: Path, content: bytes) -> Path:
-    """Write a new file that only we can read, and sync it."""
+def _write_temporary(path: Path, content: bytes, *, synced: bool = False) -> Path:
+    """Write a new file that only we can read; returns once it is on the disk with `synced`."""
     file = path / f"{secrets.token_hex(16)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:
             stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if synced:
+                stream.flush()
+                os.fsync(stream.fileno())
     except OSError:
         _remove(file)
         raise
