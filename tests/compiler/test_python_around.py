@@ -7,7 +7,7 @@ from tests.compiler.python_around import PLACES, check
 
 @pytest.mark.parametrize("block", range(5))
 def test_a_compiled_function_goes_with_the_world_around_it(block):
-    found = [check(seed) for seed in range(50 * block, 50 * (block + 1))]
+    found = [check(seed) for seed in range(25 * block, 25 * (block + 1))]
     assert [f for f in found if f is not None] == []
 
 

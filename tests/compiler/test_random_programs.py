@@ -28,7 +28,7 @@ QUICK = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    max_examples=50,
+    max_examples=25,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
@@ -179,21 +179,21 @@ def test_compiled_program_agrees_with_eager(program, gradients):
         check_compiled(program, gradients)
 
 
-@settings(QUICK, max_examples=100)
+@settings(QUICK, max_examples=60)
 @given(programs(max_steps=6), st.booleans())
 def test_small_compiled_program_agrees_with_eager(program, gradients):
     with quiet():
         check_compiled(program, gradients)
 
 
-@settings(QUICK, max_examples=100)
+@settings(QUICK, max_examples=60)
 @given(programs(max_steps=6, first="float64", nonempty=True))
 def test_small_native_density_agrees_with_eager(program):
     with quiet():
         check_density(program)
 
 
-@settings(QUICK, max_examples=40)
+@settings(QUICK, max_examples=25)
 @given(programs(max_steps=60))
 def test_long_compiled_program_agrees_with_eager(program):
     with quiet():
@@ -207,14 +207,14 @@ def test_native_density_agrees_with_eager(program):
         check_density(program)
 
 
-@settings(QUICK, max_examples=40)
+@settings(QUICK, max_examples=25)
 @given(programs(max_steps=15))
 def test_native_program_agrees_with_eager(program):
     with quiet():
         check_sampler(program)
 
 
-@settings(QUICK, max_examples=30)
+@settings(QUICK, max_examples=20)
 @given(programs(max_steps=15))
 def test_compiled_updates_agree_with_eager(program):
     with quiet():

@@ -38,7 +38,7 @@ def test_outputs_have_the_moments_of_drawn_weights(estimator):
     x = np.random.default_rng(0).normal(size=(4, 3))
     w, b, sw, sb = numbers(layer)
     with probtorch.no_grad():
-        draws = np.stack([layer(tensor(x)).numpy() for _ in range(8000)])
+        draws = np.stack([layer(tensor(x)).numpy() for _ in range(3000)])
     variance = x**2 @ (sw**2).T + sb**2
     assert (np.abs(draws.mean(0) - x @ w.T - b) < 5.0 * np.sqrt(variance / 8000)).all()
     np.testing.assert_allclose(draws.var(0), variance, rtol=0.08)
@@ -46,7 +46,7 @@ def test_outputs_have_the_moments_of_drawn_weights(estimator):
     between = np.corrcoef(draws[:, 0, 0], draws[:, 1, 0])[0, 1]
     shared = x[0] * x[1] @ sw[0] ** 2 + sb[0] ** 2
     expected = shared / np.sqrt(variance[0, 0] * variance[1, 0]) if estimator == "shared" else 0.0
-    assert between == pytest.approx(expected, abs=0.06)
+    assert between == pytest.approx(expected, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -64,17 +64,17 @@ def test_outputs_have_the_moments_of_drawn_weights(estimator):
 )
 @pytest.mark.parametrize("estimator", ["flipout", "local"])
 def test_layers_of_all_kinds_have_the_moments_of_drawn_weights(make, size, estimator):
-    """Against 2500 draws of the weights: means within 6 standard errors, variances within 25 %
+    """Against 1000 draws of the weights: means within 6 standard errors, variances within 40 %
     (6 standard errors)."""
     probtorch.manual_seed(3)
     layer = VariationalLayer(make(), estimator, init_scale=0.7)
     shared = VariationalLayer(layer.layer, "shared", init_scale=0.7)
     x = tensor(np.random.default_rng(1).normal(size=size))
     with probtorch.no_grad():
-        a = np.stack([layer(x).numpy() for _ in range(2500)])
-        b = np.stack([shared(x).numpy() for _ in range(2500)])
-    assert (np.abs(a.mean(0) - b.mean(0)) < 6.0 * np.sqrt((a.var(0) + b.var(0)) / 2500)).all()
-    np.testing.assert_allclose(a.var(0), b.var(0), rtol=0.25)
+        a = np.stack([layer(x).numpy() for _ in range(1000)])
+        b = np.stack([shared(x).numpy() for _ in range(1000)])
+    assert (np.abs(a.mean(0) - b.mean(0)) < 6.0 * np.sqrt((a.var(0) + b.var(0)) / 1000)).all()
+    np.testing.assert_allclose(a.var(0), b.var(0), rtol=0.4)
 
 
 def test_flipout_keeps_the_covariance_within_a_row_and_has_none_between_rows():
@@ -83,10 +83,10 @@ def test_flipout_keeps_the_covariance_within_a_row_and_has_none_between_rows():
     flipout, shared = (VariationalLayer(conv, e, init_scale=0.7) for e in ("flipout", "shared"))
     x = tensor(np.random.default_rng(2).normal(size=(2, 1, 3)))
     with probtorch.no_grad():
-        a, b = (np.stack([f(x).numpy() for _ in range(8000)])[:, :, 0] for f in (flipout, shared))
+        a, b = (np.stack([f(x).numpy() for _ in range(3000)])[:, :, 0] for f in (flipout, shared))
     within = np.corrcoef(a[:, 0].T)[0, 1], np.corrcoef(b[:, 0].T)[0, 1]
-    assert within[0] == pytest.approx(within[1], abs=0.06)
-    assert abs(np.corrcoef(a[:, 0, 0], a[:, 1, 0])[0, 1]) < 0.06
+    assert within[0] == pytest.approx(within[1], abs=0.1)
+    assert abs(np.corrcoef(a[:, 0, 0], a[:, 1, 0])[0, 1]) < 0.1
 
 
 def gradients(estimator, rows, count):

@@ -241,7 +241,7 @@ def cool(model):
 
 
 def involutive(model):
-    return InvolutiveMCMC(model, Involution.drift(0.25, of=["p"]), 31 * 8, 10)
+    return InvolutiveMCMC(model, Involution.drift(0.25, of=["p"]), 31 * 4, 10)
 
 
 def simulations(kind):
@@ -257,7 +257,7 @@ def simulations(kind):
 
 
 points = functools.partial(NestedSampler, num_live_points=62, num_threads=1)
-runs = functools.partial(ParticleGibbs, num_particles=15, num_samples=31 * 2, warmup_steps=5)
+runs = functools.partial(ParticleGibbs, num_particles=8, num_samples=31 * 2, warmup_steps=5)
 # By name: model, arguments, what makes the engine, replications.
 ENGINES = {
     "NestedSampler": (line, (FEW,), points, 40),

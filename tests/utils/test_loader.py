@@ -352,7 +352,7 @@ def test_resumed_epoch_goes_on_exactly(name, workers):
     whole = make(1, workers[0])
     expected = [plain(list(whole)) for _ in range(3)]
     end = probtorch.default_generator.get_state()
-    for done in (1, 5, 8):
+    for done in (1, 8):
         probtorch.manual_seed(4)
         first = make(1, workers[0])
         assert plain(list(first)) == expected[0]
