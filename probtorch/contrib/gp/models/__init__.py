@@ -4,6 +4,7 @@ from probtorch.contrib.gp.models.latent_variables import GPLVM
 from probtorch.contrib.gp.models.model import GPModel
 from probtorch.contrib.gp.models.regression import GPRegression
 from probtorch.contrib.gp.models.sparse_regression import SparseGPRegression
+from probtorch.contrib.gp.models.student_regression import TPRegression
 from probtorch.contrib.gp.models.variational import VariationalGP, VariationalSparseGP
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "GPModel",
     "GPRegression",
     "SparseGPRegression",
+    "TPRegression",
     "VariationalGP",
     "VariationalSparseGP",
 ]

@@ -120,20 +120,32 @@ class GPRegression(GPModel):
         sites = trace(self.guide).get_trace().nodes
         drawn = {name: site["value"] for name, site in sites.items() if site["type"] == "sample"}
         seen: list[tuple[Tensor, Tensor]] = []
+        spread: list[Tensor | float] = []
 
         @no_grad()
         def draw(Xnew: TensorLike) -> Tensor:
+            # Points may be close, or the same again: in single precision there is no factor.
+            points = as_value(Xnew, "Xnew").double()
             with substitute(data=drawn):
-                # Points may be close, or the same again: in single precision there is no factor.
-                new, values, mean = self._further(as_value(Xnew, "Xnew").double(), seen, noiseless)
+                if not spread:
+                    spread.append(self._spread())
+                new, values, mean = self._further(points, seen, noiseless, spread[0])
             seen.append((new, values))
             return (values + mean).to(self.X.dtype)
 
         return cast(Callable[[TensorLike], Tensor], draw)
 
+    def _spread(self) -> Tensor | float:
+        """What the deviations of one draw of the function are multiplied by."""
+        return 1.0
+
     @pyro_method
     def _further(
-        self, new: Tensor, seen: list[tuple[Tensor, Tensor]], noiseless: bool
+        self,
+        new: Tensor,
+        seen: list[tuple[Tensor, Tensor]],
+        noiseless: bool,
+        spread: Tensor | float,
     ) -> tuple[Tensor, Tensor, Tensor | float]:
         """Points, a draw of values less the mean there, given the data and others, and the mean."""
         with reading("guide"):
@@ -145,7 +157,7 @@ class GPRegression(GPModel):
             tril = cholesky(self.kernel(X) + diag(given * noise + (1.0 - given) * own))
             loc, cov = conditional(new, X, self.kernel, f, Lff=tril, full_cov=True)
             root = cholesky(jittered(cov, own))
-            values = loc + (root @ unsqueeze(randn_like(loc), -1))[..., 0]
+            values = loc + spread * (root @ unsqueeze(randn_like(loc), -1))[..., 0]
             return new, values, self.mean_at(new)
 
     def _factor(self, X: Tensor) -> Tensor:
