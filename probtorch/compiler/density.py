@@ -47,6 +47,7 @@ from probtorch.compiler.verify import (
     coarsest,
     difference,
     moved,
+    unshown,
 )
 from probtorch.config import settings
 from probtorch.core.casting import cast
@@ -356,7 +357,7 @@ class NativeDensity(Compiled):
         value, g = context.native(q)
 
         def again(seed):
-            with OtherRounding(seed):
+            with unshown(), OtherRounding(seed):
                 return [x for _, x in _named(*self._rejecting(moved(q, seed, self._size)))]
 
         with recording_lock, unheard():

@@ -13,6 +13,8 @@ moved by a few units in the last place (Monte Carlo arithmetic: Parker, 1997): w
 with as large a change is ill-conditioned, or at a jump, and no verdict is given.
 """
 
+import contextlib
+import io
 import math
 from dataclasses import dataclass
 
@@ -30,6 +32,7 @@ __all__ = [
     "WARM_SHARE",
     "ComparisonCosts",
     "OtherRounding",
+    "unshown",
     "ReplayError",
     "coarsest",
     "difference",
@@ -343,6 +346,11 @@ def _size_of_partial_sums(op, read, out):
 
 def _all_whole(x):
     return x.dtype.kind != "f" or bool((x == np.rint(x)).all())
+
+
+def unshown():
+    """Context manager: what a run prints that is made for a comparison alone is not shown."""
+    return contextlib.redirect_stdout(io.StringIO())
 
 
 class OtherRounding(Listener):

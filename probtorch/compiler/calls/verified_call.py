@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.record.record import rarely_searched
-from probtorch.compiler.verify import OtherRounding, difference, moved, wavers
+from probtorch.compiler.verify import OtherRounding, difference, moved, unshown, wavers
 from probtorch.core.dispatch import mark_changed, wrap
 from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import flatten
@@ -89,11 +89,12 @@ def called_twice(path, fn, leaves, rebuilt, tensors):
             state.put(before)
 
     def rounded(seed):
-        if seed is None:
-            return run(tensors)
-        close = [wrap(moved(t.array, (seed, i), path.size)) for i, t in enumerate(tensors)]
-        with OtherRounding(seed):
-            return run(close)
+        with unshown():
+            if seed is None:
+                return run(tensors)
+            close = [wrap(moved(t.array, (seed, i), path.size)) for i, t in enumerate(tensors)]
+            with OtherRounding(seed):
+                return run(close)
 
     def again(seed):
         (computed, _), after = rounded(seed)
@@ -265,7 +266,8 @@ class Apart:
 
         def again(seed):
             self.put_back()
-            with OtherRounding(seed) if seed is not None else contextlib.nullcontext():
+            listener = OtherRounding(seed) if seed is not None else contextlib.nullcontext()
+            with unshown(), listener:
                 (computed, _), left = self._run()
             return [*computed, *left.changed]
 
