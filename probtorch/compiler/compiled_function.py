@@ -291,22 +291,23 @@ class CompiledFunction(Compiled):
             self._varying.leave(structure)
             return None
         known = self.paths.of(key) or self.paths
-        if not known:  # a run that is resumed: it was seen before that they may be inputs
-            return self._record(leaves, structure, tensors, key, arguments, detached)
+        if not known:  # one is there for a comparison first, or that was made before a run resumed
+            given = leaves, structure, tensors, key, arguments, detached
+            return self._record(*given, fixed=self._varying.unsettled)
         environment = self._environment(*flatten(arguments))
         apart = Apart(known[0], self.fn, arguments, environment)
         if not apart.possible:
             self._varying.leave(structure)
             return None
         paths = self.paths
-        before = paths.reason, paths.aside, paths.told
+        before = paths.reason, paths.aside
         out = apart.call()
         if out is not None:
             # The next recording, with floats, tells what else the function changes.
             self._varying.leave(structure, for_good=False)
             self._note_changed(key, environment.changed())
             return out[0], _PYTHON
-        paths.told = True  # what is said of tensors need not hold of floats
+        paths.muted = True  # what is said of tensors need not hold of floats
         try:
             out, path = self._record(leaves, structure, tensors, key, arguments, detached)
             recorded = path is not None and path is not _PYTHON
@@ -322,9 +323,9 @@ class CompiledFunction(Compiled):
         except Exception:  # of a tensor, where a float is taken
             self._versions.dismiss(key, counted=True)
         finally:
-            paths.told = before[2]
+            paths.muted = False
         apart.put_back()
-        paths.reason, paths.aside = before[:2]
+        paths.reason, paths.aside = before
         self.recorded = None
         self._varying.leave(structure)
         return None
@@ -414,8 +415,15 @@ class CompiledFunction(Compiled):
         if key not in self._taped and not self._versions.admit_shapes(key):
             return self._in_python(args, kwargs)
         version = self._taped.get(key)
-        if version is None or not version.holds():
-            environment = self._environment(leaves, structure)
+        if version is not None and not version.holds():
+            if not self._varying.follow_changed(version.environment):
+                self._outdated(version)
+            if self.reason is not None:
+                return self._in_python(args, kwargs)
+            version = None
+        if version is None:
+            numbers = self._varying.places()
+            environment = self._environment(leaves, structure, numbers)
             if environment.opaque is not None:
                 self._untape(environment.opaque, "")
                 return self._in_python(args, kwargs)
@@ -430,7 +438,8 @@ class CompiledFunction(Compiled):
                 self._untape("a gradient through an argument that it finds outside, too", "")
                 return self._in_python(args, kwargs)
             performed = surroundings().performed()
-            version = Differentiable(self, leaves, structure, environment, (args, kwargs))
+            given = leaves, structure, environment, (args, kwargs), numbers
+            version = Differentiable(self, *given)
             for reason, place in version.refusals[:1]:
                 self.paths.warn(reason, place)
                 self.paths.aside = self.paths.aside or (reason, place)
@@ -513,8 +522,10 @@ class CompiledFunction(Compiled):
         if paths and paths[0].owes_comparison() and not self._surrounded():
             self._compared(paths[0], leaves, structure, tensors, (args, {}))
 
-    def _record(self, leaves, structure, tensors, key, arguments, detached):
-        """Run in Python, and record that; returns the result, and the new path if there is one."""
+    def _record(self, leaves, structure, tensors, key, arguments, detached, fixed=False):
+        """Run in Python, and record that, with floats as they are if `fixed`; returns the result,
+        and the new path if there is one.
+        """
         found, plain, made = [], [], []
         rec = Recorder(frozen=False)
         rec.pins = not detached  # what goes backwards later may meet another mask
@@ -531,7 +542,7 @@ class CompiledFunction(Compiled):
 
         returned = rec.returned = ReturnedNumbers(self.fn, flat.__code__)
         self._varying.find(lambda apart: self._environment(leaves, structure, apart))
-        places = self._varying.places()
+        places = [] if fixed else self._varying.places()
         before = self._environment(leaves, structure, places)
         key = self._known.met(before, tensors, arguments, key)
         if before.opaque is not None or (before.asks_id and tensors):

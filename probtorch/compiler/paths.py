@@ -92,6 +92,7 @@ class Paths(Sequence[P]):
         self.reason: tuple[str, str] | None = None
         self.aside: tuple[str, str] | None = None
         self.told = False  # whether users know that it, or some calls of it, run eagerly
+        self.muted = False  # while something is tried that may come to nothing
         self.epoch = 0
         self._versions: dict[Hashable, list[P]] = {}
         self._guards: dict[Hashable, set[Hashable]] = {}
@@ -224,6 +225,8 @@ class Paths(Sequence[P]):
 
     def warn(self, reason: str, place: str = "", *, loud: bool = False) -> None:
         """Say that the function, or some calls of it, run eagerly: at the user's line, if known."""
+        if self.muted:
+            return
         if self.whole:
             self.aside = self.aside or (reason, place)
             self.refuse()

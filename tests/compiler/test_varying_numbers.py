@@ -23,6 +23,7 @@ from probtorch.compiler.paths import CompileWarning
 from probtorch.core.tree import flatten
 from probtorch.nn.utils import clip_grad_norm_, clip_grad_value_
 from probtorch.optim import SGD
+from probtorch.testing import assert_close
 
 X = tensor(np.linspace(-1.0, 1.0, 6), dtype=probtorch.float32)
 
@@ -377,6 +378,58 @@ def test_long_lists_and_lists_that_grow_are_what_they_are_at_each_call():
         data[:] = [value * v for v in range(1, 40)]
         losses.append(value)
         assert the_same(compiled(X), fn(X)), value
+
+
+V = tensor(np.linspace(0.5, 1.0, 6), dtype=probtorch.float32, requires_grad=True)
+# Of what gradients are taken outside of the compiled function, and whether numbers stay constants.
+ON_TAPE = {
+    "product": (lambda x, b: (x * V * b).sum(), False),
+    "branch": (lambda x, b: (x * V * b).sum() if b < 0.45 else (V**2).sum() + b, False),
+    "two results": (lambda x, b: (x * V * b, (x * V).sum() * b), False),
+    "exponential": (lambda x, b: (x * V).sum() * math.exp(-b), True),
+    "format": (lambda x, b: (x * V).sum() * len(f"{b:g}"), True),
+}
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
+@pytest.mark.parametrize("name", ON_TAPE)
+def test_gradients_outside_are_those_of_the_number_at_the_call(name, late):
+    # Also where it is another one when the gradient is asked for.
+    body, constant = ON_TAPE[name]
+
+    def run(wrap):
+        fn, change = attribute(body)
+        fn, found = wrap(fn), []
+        for value in VALUES * 2:
+            change(value)
+            V.grad = None
+            leaves, _ = flatten(fn(X))
+            if late:
+                change(7.7)
+            sum(t.sum() for t in leaves).backward()
+            found += [t.detach() for t in leaves] + [V.grad]
+        return found, fn
+
+    expected, _ = run(lambda fn: fn)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found, compiled = run(compile)
+    assert the_same(found, expected)
+    assert all("has changed ahead of 8 calls" in str(w.message) for w in told)
+    assert constant or (not told and len(compiled.paths) <= 3)
+
+
+def test_a_function_on_the_tape_that_is_made_anew_at_each_call_says_so():
+    holder = Holder()
+    compiled = compile(lambda x: (x * V).sum() * holder.count)
+
+    def step(count):
+        holder.count, V.grad = count, None
+        compiled(X).backward()
+        assert_close(V.grad, X * count)
+
+    with pytest.warns(CompileWarning, match="count, which it can reach, has changed ahead of 8"):
+        list(map(step, range(12)))
 
 
 def test_the_user_finds_a_float_where_a_float_was():

@@ -25,6 +25,7 @@ from probtorch.autograd.tape import grad
 from probtorch.compiler.calls.kept import let_stay
 from probtorch.compiler.calls.rebuilt import Rebuilt
 from probtorch.compiler.calls.ties import Ties
+from probtorch.compiler.calls.varying import as_they_were, values_of
 from probtorch.compiler.guards.calls import Calls
 from probtorch.core.dispatch import TapeNode, grad_enabled, wrap
 from probtorch.core.history import hooked, hooks_changed
@@ -51,6 +52,8 @@ class Differentiable:
         What the function depends on.
     given : (tuple, dict)
         The arguments of the first call.
+    numbers : list of (table, key)
+        Where there are floats that change between calls, which the environment leaves out.
 
     Attributes
     ----------
@@ -64,8 +67,8 @@ class Differentiable:
         A container among the arguments that the first call changed.
     """
 
-    def __init__(self, owner, leaves, structure, environment, given):
-        self.owner = owner
+    def __init__(self, owner, leaves, structure, environment, given, numbers):
+        self.owner, self.numbers = owner, numbers
         # What the last forward pass of each thread returned besides tensors.
         self.met = threading.local()
         self.fixed = [None if is_tensor(x) else x for x in leaves]
@@ -261,6 +264,7 @@ class _Call(Function):
     def forward(ctx, version, count, *items):
         outs = version.met.outs
         ctx.version, ctx.count, ctx.number = version, count, len(items)
+        ctx.numbers = values_of(version.numbers)
         ctx.save_for_backward(*items, *version.others)
         ctx.results = [x.detach() for x in outs]
         flows = zip(outs, version.met.wanted, strict=True)
@@ -270,13 +274,15 @@ class _Call(Function):
     @staticmethod
     def backward(ctx, *cotangents):
         version, tensors = ctx.version, list(ctx.saved_tensors[: ctx.count])
-        version.check(tensors, ctx.results)
         if not any(t.requires_grad for t in (*tensors, *version.closed_over)):
             return (None,) * (2 + ctx.number)
-        if grad_enabled():
-            own = each_once(in_place_of, tensors)
-            return (None, None, *version.gradients(own, cotangents, True)[: ctx.number])
-        plain = each_once(lambda t: t.detach(), tensors)
-        needs = tuple(t.requires_grad for t in version.closed_over)
-        found = version.pull(plain, [g.detach() for g in cotangents], needs)
+        with as_they_were(ctx.numbers):
+            version.check(tensors, ctx.results)
+            if grad_enabled():
+                own = each_once(in_place_of, tensors)
+                found = version.gradients(own, cotangents, True)
+            else:
+                plain = each_once(lambda t: t.detach(), tensors)
+                needs = tuple(t.requires_grad for t in version.closed_over)
+                found = version.pull(plain, [g.detach() for g in cotangents], needs)
         return (None, None, *found[: ctx.number])

@@ -18,7 +18,7 @@ from probtorch.compiler.calls.versions import what_is_alike
 from probtorch.compiler.record.followed import is_input
 from probtorch.compiler.record.number import stand_in
 
-__all__ = ["VaryingNumbers"]
+__all__ = ["VaryingNumbers", "as_they_were", "values_of"]
 
 # In place of the number of a watch, in labels.
 _ARGUMENT = -1
@@ -59,6 +59,11 @@ class VaryingNumbers:
     def inputs(self, structure):
         """Whether there are any in a call with arguments of a structure."""
         return structure in self._arguments or bool(self.places())
+
+    @property
+    def unsettled(self):
+        """Whether there are some that no recording has had yet."""
+        return bool(self._new)
 
     def settle(self):
         """Note that a recording had all of them, and came to what Python does."""
@@ -143,6 +148,25 @@ class VaryingNumbers:
             self.follow_arguments(structure, [i for _, i in awaited if i < len(leaves)])
         numbers = self._arguments.get(structure, ())
         return [stand_in(x) if i in numbers and is_input(x) else x for i, x in enumerate(leaves)]
+
+
+def values_of(places):
+    """Return what is in places now, as `as_they_were` takes it."""
+    return [(t, key, _value(t, key)) for t, key in places]
+
+
+@contextlib.contextmanager
+def as_they_were(numbers):
+    """Context manager: floats are what `values_of` found, for a gradient of a call of then."""
+    others = [(t, key, x, _value(t, key)) for t, key, x in numbers]
+    others = [row for row in others if row[2] is not row[3] and type(row[3]) is float]
+    for t, key, then, _ in others:
+        t[key] = then
+    try:
+        yield
+    finally:
+        for t, key, _, now in others:
+            t[key] = now
 
 
 def _may_be_input(token):
