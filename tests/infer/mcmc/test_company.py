@@ -7,6 +7,7 @@ import pytest
 
 from probtorch.compiler.density import NativeDensity
 from probtorch.config import configure
+from probtorch.core.dispatch import wrap
 from probtorch.core.tree import flatten
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.company import Company
@@ -33,6 +34,14 @@ def ridge_target():
 
 def normal_target():
     return Target.from_density(lambda q: -0.5 * (q * q).sum(), 1)
+
+
+def wide_target():
+    """More than 40 dims, a few of them long together: their matrices have directions."""
+    rows = wrap(np.linalg.qr(np.random.default_rng(0).normal(size=(60, 60)))[0][:3])
+    return Target.from_density(
+        lambda q: -0.5 * ((q * q).sum() - 0.97 * (rows @ q).square().sum()), 60
+    )
 
 
 def run(kernel, together=True, samples=60, warmup=120, chains=CHAINS, **settings):
@@ -75,12 +84,13 @@ def assert_same(one, other):
     ("make", "settings"),
     [
         (lambda: NUTS(ridge_target()), {}),
+        (lambda: NUTS(wide_target()), {"chains": 3, "samples": 5}),
         (lambda: NUTS(ridge_target(), full_mass=True), {"thinning": 7, "samples": 30}),
         (lambda: NUTS(normal_target()), {"keep_warmup": True, "chains": MANY}),
         (lambda: HMC(ridge_target(), metric="diag", num_steps=4), {"chains": 5}),
         (lambda: NUTS(ridge_target(), step_size=0.1, adapt_step_size=False), {"chains": 2}),
     ],
-    ids=["low rank", "dense, thinned", "warm-up kept", "HMC", "fixed step"],
+    ids=["low rank", "wide", "dense, thinned", "warm-up kept", "HMC", "fixed step"],
 )
 def test_chains_together_are_those_alone(make, settings):
     assert_same(*(run(make(), together, **settings) for together in (True, False)))
