@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
-from probtorch.backends.registry import device_of, to_device
+from probtorch.backends.registry import device_of, to_device, to_host
 from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.paths import SWITCHED_OFF, Compiled, Paths
 from probtorch.compiler.record.record import record
@@ -104,13 +104,17 @@ class NativeProgram(Compiled):
 
     def into(self, tree, outputs):
         """Run on a tree like the example, with the leaves of the result in given arrays, which are
-        contiguous. For one thread at a time, as a call without `bind`.
+        contiguous and on the host. For one thread at a time, as a call without `bind`.
         """
         frame = getattr(self, "_own_frame", None)
         if frame is None:
             assert self.program is not None, "a program that is compiled"
             frame = self._own_frame = self.program.bind()
-        self.check(frame.run(self._leaves(tree), outputs))
+        made = outputs if frame.entry is not None else frame.new_outputs()
+        self.check(frame.run(self._leaves(tree), made))
+        if made is not outputs:
+            for place, x in zip(outputs, made, strict=True):
+                place[...] = to_host(x)
 
     def _leaves(self, tree):
         items = [as_tensor(x).array for x in flatten(tree)[0]]

@@ -318,6 +318,10 @@ def test_results_go_into_arrays_that_are_given():
         native.into(tree_of(X, i * Y), [rows[i], totals[i : i + 1].reshape(())])
     np.testing.assert_array_equal(rows, [X, X + Y, 0.0 * X])
     np.testing.assert_array_equal(totals, [X.sum(), X.sum(), 0.0])
+    # Frames of other devices have results of their own, which are brought home.
+    native._own_frame.entry = None
+    native.into(tree_of(X, 2.0 * Y), [rows[2], totals[2:].reshape(())])
+    np.testing.assert_array_equal(rows[2], X + 2.0 * Y)
     with pytest.raises(ShapeError):
         native.into(tree_of(X[:3], Y[:3]), [rows[2], totals[2:].reshape(())])
 
