@@ -79,6 +79,20 @@ def guide(x):
     """Nothing is latent: the bound is the log likelihood itself."""
 
 
+def learn(flow, x, *, epochs, batch, lr, report=print):
+    """Maximise the log likelihood of points, in steps that shrink; returns how many there were."""
+    optimizer = Adam(flow.bend.parameters(), lr=lr)
+    schedule = CosineAnnealingLR(optimizer, epochs)
+    svi = SVI(flow.model, guide, optimizer, Trace_ELBO())
+    loader = DataLoader(x, batch_size=batch, shuffle=True)
+    for epoch in range(epochs):
+        loss = sum(svi.step(rows) for rows in loader) / len(x)
+        schedule.step()
+        if (epoch + 1) % max(1, epochs // 10) == 0:
+            report(f"epoch {epoch + 1}: log likelihood {-loss:.3f} per point")
+    return svi.num_steps
+
+
 def figure(flow, x, path):
     """Draw the points, the flow's density and the true one."""
     from matplotlib.figure import Figure
@@ -116,18 +130,10 @@ def main():
     x, x_test = (draw(count, rng).astype(np.float32) for count in (settings.points, 5000))
     probtorch.manual_seed(settings.seed)
     flow = Flow(x, settings.layers)
-    optimizer = Adam(flow.bend.parameters(), lr=settings.lr)
-    schedule = CosineAnnealingLR(optimizer, settings.epochs)
-    svi = SVI(flow.model, guide, optimizer, Trace_ELBO())
-    loader = DataLoader(x, batch_size=settings.batch, shuffle=True)
     began = time.perf_counter()
-    for epoch in range(settings.epochs):
-        loss = sum(svi.step(batch) for batch in loader) / len(x)
-        schedule.step()
-        if (epoch + 1) % max(1, settings.epochs // 10) == 0:
-            print(f"epoch {epoch + 1}: log likelihood {-loss:.3f} per point", flush=True)
+    steps = learn(flow, x, epochs=settings.epochs, batch=settings.batch, lr=settings.lr)
     seconds = time.perf_counter() - began
-    print(f"{svi.num_steps} steps in {seconds:.1f} s, {1e3 * seconds / svi.num_steps:.2f} ms each")
+    print(f"{steps} steps in {seconds:.1f} s, {1e3 * seconds / steps:.2f} ms each")
 
     with probtorch.no_grad():
         learnt = flow.density().log_prob(probtorch.tensor(x_test)).numpy()

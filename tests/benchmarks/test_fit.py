@@ -8,6 +8,7 @@ import pytest
 from benchmarks.fit import (
     CASES,
     compare,
+    compare_advice,
     compare_bounds,
     compare_readers,
     plan_of,
@@ -69,3 +70,9 @@ def test_readers_of_digits_are_compared_by_what_they_read():
     assert found.plan.method == "svi" and found.plan.guide == "guide"
     assert min(found.right, found.right_by_hand) > 0.7
     assert found.error < 5.0 and 0.0 < found.gain_error < 1.0
+
+
+@pytest.mark.slow
+def test_what_the_refusal_of_the_flow_names_learns_it():
+    gain, error = compare_advice(points=500, epochs=4, steps=100)
+    assert math.isfinite(gain) and abs(gain) < 1.0 and 0.0 < error < 0.5
