@@ -445,10 +445,12 @@ class CompiledFunction(Compiled):
                 self.paths.aside = self.paths.aside or (reason, place)
             self._met_statements(performed, version.environment)
             first, version.first = version.first, None
-            self._taped[key] = version
             # Where each call changes what it reads, all are Python's own.
             changed = version.environment.changed()
             often = self._changes.reason(key, changed)
+            if changed is not None:
+                self._forget()
+            self._taped[key] = version
             if version.filled is not None:
                 self._untape(_FILLED.format(version.filled), "")
             elif version.called is not None:
@@ -644,12 +646,17 @@ class CompiledFunction(Compiled):
         often = self._changes.reason(key, changed)
         if changed is None:
             return False
-        # Perhaps something that is made once, at the first call; or a cache that was filled anew
-        # and looks again as it did when other paths were recorded.
-        self.paths.clear()
+        self._forget()
         if often is not None:
             self.paths.give_up(often)
         return True
+
+    def _forget(self):
+        """Drop all that was recorded: a call has changed what it reads. Perhaps that is made once,
+        at the first call; or it is a cache that was filled anew and looks again as it did.
+        """
+        self.paths.clear()
+        self._taped.update(dict.fromkeys(self._taped))
 
     def notes(self):
         """Return what `explain` says besides."""

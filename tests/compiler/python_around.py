@@ -3,7 +3,8 @@
 A world holds a few places (`PLACES`): each is built from random numbers, can be read by a function
 that is compiled, and can be changed between calls. `check(seed)` builds a world twice, calls its
 function eagerly in one and compiled in the other, with the same changes in between, and returns
-what differs. ``python -m tests.compiler.python_around [--first N] [--programs M]`` goes on with
+what differs; `taped`, the result is made with a weight outside, whose gradient is taken after each
+call. ``python -m tests.compiler.python_around [--first N] [--programs M] [--taped]`` goes on with
 new ones.
 """
 
@@ -758,15 +759,21 @@ def plain(x):
     return np.asarray(x.detach().array, np.float64) if hasattr(x, "detach") else x
 
 
-def run(seed, wrap):
+def run(seed, wrap, taped=False):
     """Play one world: calls, with changes between them; returns all results, and what is left."""
     fn, arguments, changes, left, *_ = world(seed)
-    call = wrap(fn)
+    weight = tensor([0.7, -1.3]).requires_grad_()
+    call = wrap((lambda *args: fn(*args) * weight) if taped else fn)
     order = random.Random(seed + 1)
     found = []
     for turn in range(7):
+        weight.grad = None
         try:
-            found.append(plain(call(*arguments)))
+            result = call(*arguments)
+            found.append(plain(result))
+            if taped:
+                result.sum().backward()
+                found.append(plain(weight.grad))
             found += [plain(x) for look in left for x in look()]
         except (TypeError, ValueError, AttributeError, StopIteration) as error:
             found.append(type(error).__name__)
@@ -775,11 +782,12 @@ def run(seed, wrap):
     return found
 
 
-def check(seed):
+def check(seed, taped=False):
     """Return None, or what differs between the eager and the compiled run of a world."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompileWarning)
-        eager, compiled = run(seed, lambda f: f), run(seed, lambda f: compile(f, verify=False))
+        eager = run(seed, lambda f: f, taped)
+        compiled = run(seed, lambda f: compile(f, verify=False), taped)
     if len(eager) != len(compiled):
         return f"world {seed}: {len(compiled)} results and things left behind, eager {len(eager)}"
     for turn, (a, b) in enumerate(zip(eager, compiled, strict=True)):
@@ -797,11 +805,12 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--first", type=int, default=1_000_000)
     parser.add_argument("--programs", type=int, default=2000)
+    parser.add_argument("--taped", action="store_true")
     options = parser.parse_args(argv)
     os.environ.setdefault("PROBTORCH_CACHE_DIR", tempfile.mkdtemp())
     wrong = 0
     for seed in range(options.first, options.first + options.programs):
-        found = check(seed)
+        found = check(seed, options.taped)
         if found is not None:
             wrong += 1
             print(found, flush=True)
