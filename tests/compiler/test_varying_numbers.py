@@ -24,6 +24,7 @@ from probtorch.core.tree import flatten
 from probtorch.nn.utils import clip_grad_norm_, clip_grad_value_
 from probtorch.optim import SGD
 from probtorch.testing import assert_close
+from tests.compiler import number_programs
 
 X = tensor(np.linspace(-1.0, 1.0, 6), dtype=probtorch.float32)
 
@@ -712,3 +713,10 @@ def test_a_cache_that_the_call_fills_which_makes_an_input_ends_older_paths():
         if i == 5:
             looked_up.cache_clear()
         assert the_same(compiled(X), fn(X)), i
+
+
+@pytest.mark.parametrize("block", range(2))
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_random_expressions_of_floats_that_change_are_those_of_python(block):
+    found = [number_programs.check(seed) for seed in range(20 * block, 20 * (block + 1))]
+    assert [f for f in found if f is not None] == []
