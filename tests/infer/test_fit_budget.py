@@ -8,7 +8,8 @@ import pytest
 from probtorch.compiler.native import host
 from probtorch.core.rng import Generator
 from probtorch.distributions import Normal
-from probtorch.effects import param, sample
+from probtorch.effects import param, plate, sample
+from probtorch.errors import ArgumentError
 from probtorch.infer import MCMC, SVI, fit
 from probtorch.infer.plans.carried_out import Instead, Methods
 from probtorch.infer.plans.facts import look_at
@@ -37,6 +38,12 @@ class Clock:
 def slow_compiler(monkeypatch):
     """As if this process had compiled ten characters so far, in a second."""
     monkeypatch.setattr(host, "_spent", host._Spent(characters=10, seconds=1.0))
+
+
+def rows(y):
+    mu = sample("mu", Normal(0.0, 2.0))
+    with plate("row", len(y), subsample_size=5) as i:
+        sample("y", Normal(mu, 1.0), obs=y[i])
 
 
 def test_what_is_left_is_at_least_a_second():
@@ -101,6 +108,27 @@ def test_no_time_to_compile_a_sampler_leads_to_pathfinder(method, monkeypatch):
     assert method or "too little of the 60 s is left to compile NUTS: about 100 s" in str(
         found.plan
     )
+
+
+def test_no_time_to_compile_chains_on_subsamples_leads_to_svi(monkeypatch):
+    def run(self, *args, **kwargs):
+        monkeypatch.setattr(host, "_spent", host._Spent(characters=10, seconds=1.0))
+        host._check_length("x" * 1000)  # 100 s
+
+    ran = []
+
+    def svi(self):
+        ran.append(self.plan)
+        raise ArgumentError("ends here")
+
+    monkeypatch.setattr(MCMC, "run", run)
+    monkeypatch.setattr(Methods, "svi", svi)
+    monkeypatch.setattr("probtorch.infer.plans.planned.TimeGiven", lambda s: TimeGiven(s, Clock()))
+    with pytest.raises(ArgumentError, match="ends here"):
+        fit(rows, tensor(np.ones(50)), seconds=60.0, verbose=False)
+    (plan,) = ran
+    assert plan.method == "svi"
+    assert "left to compile chains on subsamples: about 100 s" in plan.decisions[0].because
 
 
 def test_the_step_that_compiles_says_nothing_of_the_others():

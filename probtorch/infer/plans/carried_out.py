@@ -6,6 +6,7 @@ on with. An engine of the user's own is run by given_engine.py.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -132,6 +133,11 @@ class Methods:
         return self.time.seconds
 
     @property
+    def _for_compiling(self) -> float:
+        """Seconds that one program may take to compile, where something else can be run."""
+        return COMPILING_SHARE * (math.inf if self.time.left is None else self.time.left)
+
+    @property
     def _start(self) -> Options:
         return {} if self.init_strategy is None else {"init_strategy": self.init_strategy}
 
@@ -192,7 +198,7 @@ class Methods:
         if self.plan.decisions[0].because == ASKED_FOR or self.budget is None:
             return self._chains(kernel, thinning)
         try:
-            with compiling_takes_at_most(COMPILING_SHARE * (self.time.left or 0.0)):
+            with compiling_takes_at_most(self._for_compiling):
                 return self._chains(kernel, thinning)
         except TimeIsUp as error:
             raise Instead(out_of_time(self.plan, self.budget)) from error
@@ -218,12 +224,15 @@ class Methods:
         proxy = HMCECS.taylor_proxy(degree=proxy_degree(self.facts) or 1)
         nuts: AnyKernel = NUTS(self.model, **self._start)
         kernel = HMCECS(nuts, proxy=proxy)  # type: ignore[arg-type]  # its state is a point
-        try:
+        if self.plan.decisions[0].because == ASKED_FOR:
             return self._chains(kernel, 1, *self.args, **self.kwargs)
+        try:
+            with compiling_takes_at_most(self._for_compiling):
+                return self._chains(kernel, 1, *self.args, **self.kwargs)
         except ProbtorchError as error:
-            if self.plan.decisions[0].because == ASKED_FOR:
-                raise
-            if isinstance(error, TimeIsUp):
+            if isinstance(error, TooLongToCompile):
+                why = f"too little time is left to compile chains on subsamples: {error.got}"
+            elif isinstance(error, TimeIsUp):
                 why = "chains on subsamples were still in their warm-up when the time was up"
             else:
                 why = f"no density by rows: {str(error).splitlines()[0]}"
