@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from probtorch.core import dispatch
 from probtorch.core.tensor_base import TensorBase
@@ -137,7 +137,7 @@ def is_number(x: object) -> bool:
     return "number" in (getattr(x, "_extra", None) or ())
 
 
-def as_float(x: Any) -> Any:
+def as_float(x: float) -> float:
     """Return a number as a float; as it is where a tensor stands for one."""
     return x if is_number(x) else float(x)
 
