@@ -111,7 +111,9 @@ def general(
 
 def _deciding(x: Operand) -> object:
     """What of an operand decides on a dtype: of a tensor that stands for a number, that it is."""
-    return x if not isinstance(x, TensorBase) else 0.0 if is_number(x) else x.array
+    if not isinstance(x, TensorBase):
+        return x
+    return x.array if x._extra is None or not is_number(x) else 0.0
 
 
 def of_one_dtype(

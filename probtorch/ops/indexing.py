@@ -121,8 +121,9 @@ def setitem(x: TensorBase, key: Index, value: TensorBase) -> None:
     if recorder() is not None or taped or _mixes_integers_and_tensors(entries):
         assign(x, _updated(x, entries, cast(value, x.array.dtype)), "index assignment")
         return
-    if value.array.dtype.kind != x.array.dtype.kind:  # the same nan and ends as elsewhere
-        value = cast(value, x.array.dtype)
+    dtype = x.array.dtype
+    if value.array.dtype is not dtype and value.array.dtype.kind != dtype.kind:
+        value = cast(value, dtype)  # the same nan and ends as elsewhere
     if not x.array.flags.writeable:
         raise ArgumentError(
             "index assignment",

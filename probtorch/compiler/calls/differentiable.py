@@ -11,6 +11,7 @@ changed between a call and its backward pass is an error.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Sequence
@@ -148,9 +149,10 @@ class Differentiable:
             return self.owner.fn(*args, **kwargs)
         out, structure = flatten(found)
         self.met.outs = [x.detach() for x in out if is_tensor(x)]
-        self.met.wanted = [
-            wanted and i not in path.ties.leaves for i, wanted in enumerate(path.flows)
-        ]
+        ties = path.ties
+        self.met.wanted = path.flows
+        if ties.leaves:
+            self.met.wanted = [x and i not in ties.leaves for i, x in enumerate(path.flows)]
         # Eagerly it may be made of leaves of the call's own, which nobody sees.
         sources = *tensors, *closed_over
         ends = () if any(t.requires_grad for t in sources) else (wrap(np.zeros(())),)
@@ -158,8 +160,8 @@ class Differentiable:
             t.requires_grad = True
         results = _Call.apply(self, len(tensors), *sources, *ends)
         results = results if isinstance(results, tuple) else (results,)
-        path.ties.set_leaves(results)
-        path.ties.mark(results, self.owner.tied)
+        ties.set_leaves(results)
+        ties.mark(results, self.owner.tied)
         walk = iter(results)
         return unflatten(structure, [next(walk) if is_tensor(x) else x for x in out])
 
@@ -276,7 +278,7 @@ class _Call(Function):
         version, tensors = ctx.version, list(ctx.saved_tensors[: ctx.count])
         if not any(t.requires_grad for t in (*tensors, *version.closed_over)):
             return (None,) * (2 + ctx.number)
-        with as_they_were(ctx.numbers):
+        with as_they_were(ctx.numbers) if ctx.numbers else contextlib.nullcontext():
             version.check(tensors, ctx.results)
             if grad_enabled():
                 own = each_once(in_place_of, tensors)
