@@ -137,3 +137,30 @@ def test_rows_of_two_matrices():
     got, program = compiled(lambda given: (given[0][:, None] @ given[1][:, :, None],), x, y)
     assert "shufflevector" in program.ir
     np.testing.assert_allclose(got[0].ravel(), (x * y).sum(1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_sums_of_products_over_rows_are_products_of_matrices(keepdim):
+    rng = np.random.default_rng(0)
+    x, b, g = rng.standard_normal((ROWS, 9)), rng.standard_normal(9), rng.standard_normal(ROWS)
+
+    def fn(given):
+        x, b, g = given
+        rows, columns = (x * b).sum(-1, keepdim=keepdim), (g[:, None] * x).sum(0, keepdim=keepdim)
+        return rows, columns, (b[:, None] * x.T).sum(0), (b * x.exp()).sum(1)
+
+    got, program = compiled(fn, x, b, g)
+    expected = x @ b, x.T @ g, x @ b, np.exp(x) @ b
+    for out, known in zip(got, expected, strict=True):
+        np.testing.assert_allclose(out.reshape(known.shape), known, rtol=1e-12, atol=1e-12)
+    assert got[0].shape == ((ROWS, 1) if keepdim else (ROWS,))
+    assert got[1].shape == ((1, 9) if keepdim else (9,))
+    # What is computed is no matrix in memory.
+    assert [node.name for node in program.graph.nodes].count("matmul") == 3
+
+
+def test_sums_of_negative_zeros_stay_zero_as_products():
+    got, _ = compiled(
+        lambda given: ((given[0] * given[1]).sum(-1),), np.ones((ROWS, 3)), -np.zeros(3)
+    )
+    assert not np.signbit(got[0]).any()
