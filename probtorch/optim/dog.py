@@ -246,4 +246,5 @@ def _pulled(group: Group, p: V, g: V) -> V:
 
 def _square(x: Tensor) -> Tensor:
     """The squared norm, in double precision."""
-    return cast(total(x * x), float64)
+    x = cast(x, float64)
+    return total(x * x)

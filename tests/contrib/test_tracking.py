@@ -38,6 +38,11 @@ def swing(z, pull=PULL):
     return stack([angle + DT * speed, speed - DT * pull * angle.sin()], -1)
 
 
+def of_one_state(z):
+    """Right for a state of shape (2,), and for no other."""
+    return stack([z[0] + DT * z[1], z[1] - DT * PULL * z[0].sin()])
+
+
 def pendulum(pull=PULL, narrower=1.0, **settings):
     return NonlinearGaussianHMM(
         normal(START, SPREAD / narrower),
@@ -181,6 +186,7 @@ def test_draws_have_the_moments_of_the_linear_model():
         ({"observation_dist": Laplace(0.0, 1.0)}, ArgumentError, "noise that is Multivariate"),
         ({"transition_dist": normal(np.zeros(3), np.eye(3))}, ShapeError, r"\(2,\)"),
         ({"transition": lambda z: z.sum(-1)}, ShapeError, r"(?s)transition.*last dim alone"),
+        ({"transition": of_one_state}, ShapeError, r"(?s)transition.*\(3, 2\).*last dim alone"),
         ({"observation": lambda z: z}, ShapeError, r"(?s)observation.*last dim alone"),
         ({"duration": None}, ArgumentError, "duration=10"),
     ],

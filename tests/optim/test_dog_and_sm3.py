@@ -145,6 +145,17 @@ def test_saved_state_resumes_exactly(name):
         assert_close(a, b, rtol=0.0, atol=0.0)
 
 
+@pytest.mark.parametrize("kind", [optim.DoG, optim.DoWG, optim.LDoG])
+def test_squares_beyond_single_precision_are_summed_in_double(kind):
+    ends = []
+    for dtype in (np.float32, np.float64):
+        p = probtorch.tensor(np.full(3, 1e20, dtype), requires_grad=True)
+        run(kind([p]), [p], [[np.full(3, 1e20, dtype)]] * 3)
+        ends.append(p.detach().numpy())
+    np.testing.assert_allclose(*ends, rtol=1e-6)
+    assert np.all(ends[0] < 1e20)
+
+
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 4)], ids=str)
 @pytest.mark.parametrize("kind", [optim.DoG, optim.DoWG, optim.LDoG, optim.SM3])
 def test_parameters_without_elements_are_stepped_beside_others(kind, shape):

@@ -72,7 +72,8 @@ class NonlinearGaussianHMM(HiddenMarkovModel):
     -----
     Slopes are derivatives in forward mode, h of them at once. The functions may use tensors from
     outside, parameters or values of sites, whose gradients the density has. Costs O(steps (h^3 +
-    n^3)) beside the functions, of which a step evaluates h + 1.
+    n^3)) beside the functions, which a step calls with h + 1 states in front of the others: h for the
+    slopes, one for the value. A function that is not written for the last dim alone is refused.
 
     Whether the approximation will do is told by `infer.ParticleFilter`, which has none.
 
@@ -237,10 +238,13 @@ class NonlinearGaussianHMM(HiddenMarkovModel):
         """A function at states, and the matrix of its derivatives, a row for each of theirs."""
         fn: Map = getattr(self, name)
         shape, h = tuple(z.array.shape), self.hidden_dim
-        along = reshape(z.new_tensor(np.eye(h)), (h, *(1,) * (len(shape) - 1), h))
-        value, slopes = jvp(fn, (expand(z, (h, *shape)),), (expand(along, (h, *shape)),))
-        self._check_result(name, value, (h, *shape[:-1], size))
-        return value[0], movedim(slopes, 0, -2)
+        # One more than the state has elements: a function that takes the first dim for these has
+        # another shape then.
+        copies = (h + 1, *shape)
+        along = reshape(z.new_tensor(np.eye(h + 1, h)), (h + 1, *(1,) * (len(shape) - 1), h))
+        value, slopes = jvp(fn, (expand(z, copies),), (expand(along, copies),))
+        self._check_result(name, value, (h + 1, *shape[:-1], size))
+        return value[h], movedim(slopes[:h], 0, -2)
 
     def _check_result(self, name: str, value: object, shape: Shape) -> None:
         got = tuple(value.array.shape) if isinstance(value, Tensor) else type(value).__name__
