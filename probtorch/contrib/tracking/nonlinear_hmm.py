@@ -72,8 +72,8 @@ class NonlinearGaussianHMM(HiddenMarkovModel):
     -----
     Slopes are derivatives in forward mode, h of them at once. The functions may use tensors from
     outside, parameters or values of sites, whose gradients the density has. Costs O(steps (h^3 +
-    n^3)) beside the functions, which a step calls with h + 1 states in front of the others: h for the
-    slopes, one for the value. A function that is not written for the last dim alone is refused.
+    n^3)) beside the functions, of which a step evaluates h + 1: at copies of states, with a dim
+    more in front. Functions that are not written for the last dim alone are refused by their shape.
 
     Whether the approximation will do is told by `infer.ParticleFilter`, which has none.
 

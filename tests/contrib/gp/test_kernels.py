@@ -8,8 +8,9 @@ import pytest
 import probtorch
 import probtorch.distributions as dist
 from probtorch.contrib.gp import kernels as k
-from probtorch.errors import ArgumentError, DTypeError, ShapeError
+from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.nn import PyroSample
+from probtorch.testing import assert_close
 
 VARIANCE, LENGTHS = 1.7, np.array([0.6, 1.3])
 V = probtorch.tensor(VARIANCE, dtype=probtorch.float64)
@@ -169,6 +170,38 @@ def test_arguments_that_make_no_kernel_are_refused():
         k.Multitask(k.RBF(1), 0)
     with pytest.raises(ArgumentError, match=r"task_dim.*\n.*kern does not look.*\n.*1, where"):
         k.Multitask(k.RBF(1, active_dims=[1]), 2, task_dim=1)
+    with pytest.raises(ArgumentError, match=r"num_tasks.*\n.*a positive int.*\n.*True"):
+        k.Multitask(k.RBF(1), True)
+
+
+@pytest.mark.parametrize("task", [0.9, -0.9, -1.0, 3.0, np.nan, np.inf, -np.inf])
+def test_tasks_that_there_are_not_are_refused(task):
+    points = probtorch.tensor([[0.3, 1.0], [0.5, task]])
+    with pytest.raises(DomainError, match=rf"column 1 of X\n.*from 0 to 2\n.*{task:g} in row 1\n"):
+        k.Multitask(k.RBF(1), 3)(points)
+
+
+def test_the_column_of_tasks_may_be_counted_from_the_last():
+    w = probtorch.tensor([[1.0], [-1.0]])
+    points = probtorch.tensor([[0.3, 7.0, 0.0], [0.4, 8.0, 1.0]])
+    found, expected = (
+        k.Multitask(k.RBF(2), 2, components=w, task_dim=dim)(points) for dim in (-1, 2)
+    )
+    assert_close(found, expected)
+    kernel = k.Multitask(k.RBF(2), 2, task_dim=-1)
+    with pytest.raises(ArgumentError, match=r"task_dim.*\n.*kern does not look.*\n.*1, where"):
+        kernel(points[:, 1:])
+
+
+def test_a_compiled_kernel_of_tasks_refuses_them_too():
+    kernel = k.Multitask(k.RBF(1), 2)
+    compiled = probtorch.compile(lambda points: kernel(points).detach())
+    points = probtorch.tensor([[0.3, 1.0], [0.5, 0.0]])
+    for _ in range(3):
+        assert_close(compiled(points), kernel(points).detach())
+    assert compiled.reason is None
+    with pytest.raises(DomainError, match="from 0 to 1"):
+        compiled(points + 0.5)
 
 
 def test_priors_are_read_from_the_model_and_from_the_guide():

@@ -192,6 +192,8 @@ def test_degrees_of_freedom_are_learned_or_have_a_prior():
     assert gp.models.TPRegression(X, Y, rbf()).df.item() == pytest.approx(5.0)
     with pytest.raises(DomainError, match=r"'df'.*\n.*greater_than"):
         gp.models.TPRegression(X, Y, rbf(), df=1.5)
+    with pytest.raises(DomainError, match=r"df.*\n.*finite.*\n.*inf\b.*\n.*take GPRegression"):
+        gp.models.TPRegression(X, Y, rbf(), df=math.inf)
 
 
 def test_training_finds_the_maximum_of_the_evidence():

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
+
+from probtorch.backends.registry import to_host
 from probtorch.contrib.gp.kernels.kernel import Kernel
 from probtorch.contrib.gp.parameterized import Given, positive
 from probtorch.core.signatures import explain_calls
+from probtorch.distributions.validation import require, without_tape
 from probtorch.effects.pyro_module import PyroParam, PyroSample
-from probtorch.errors import ArgumentError, ShapeError
+from probtorch.effects.site import as_value
+from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.factories import zeros
 from probtorch.ops.arithmetic import abs as absolute
-from probtorch.ops.arithmetic import minimum, where
+from probtorch.ops.arithmetic import floor, minimum, where
+from probtorch.ops.comparisons import eq, ge, le, logical_and
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.ops.sampling import randn
@@ -136,11 +142,14 @@ class Multitask(Kernel):
         The variances v at first, positive, of what each task has of its own; halves without it.
     task_dim : int, optional
         The column with the number of the task, from 0; the one after those of `kern` without it.
+        Negative ones count from the last column of points.
 
     Raises
     ------
     ArgumentError
-        If `kern` looks at the column of tasks.
+        If `kern` looks at the column of tasks; with negative columns only points can say.
+    DomainError
+        If points have tasks other than 0, 1, ..., ``num_tasks - 1``.
 
     Notes
     -----
@@ -175,19 +184,14 @@ class Multitask(Kernel):
         diagonal: Given | None = None,
         task_dim: int | None = None,
     ) -> None:
-        if not isinstance(num_tasks, int) or num_tasks < 1:
+        if isinstance(num_tasks, bool) or not isinstance(num_tasks, int) or num_tasks < 1:
             raise ArgumentError(
                 "Multitask(num_tasks=...)", expected="a positive int", got=repr(num_tasks),
                 fix="tasks are numbered from 0",
             )  # fmt: skip
         looks_at = range(kern.input_dim) if kern.active_dims is None else kern.active_dims
         column = max(looks_at, default=-1) + 1 if task_dim is None else task_dim
-        if column in looks_at:
-            raise ArgumentError(
-                "Multitask(task_dim=...)", expected="a column at which kern does not look",
-                got=f"{column}, where kern looks at {list(looks_at)}",
-                fix="give kern its active_dims=",
-            )  # fmt: skip
+        _check_apart(column, looks_at)
         super().__init__(len(looks_at) + 1, [*looks_at, column])
         self.kern, self.task_dim, self.num_tasks = kern, column, num_tasks
         if rank is None and components is None:
@@ -204,8 +208,36 @@ class Multitask(Kernel):
         """A row for each point, with a 1 for its task."""
         if X is None:
             return None
-        number = self.points(X, name)[:, -1]
+        number, last = self.points(X, name)[:, -1], self.num_tasks - 1
+        shape = as_value(X, name).array.shape
+        columns = shape[1] if len(shape) == 2 else 1
+        *looks_at, column = (d + columns if d < 0 else d for d in self.active_dims or ())
+        _check_apart(column, looks_at)
+
+        def error() -> DomainError:
+            x = to_host(number.array)
+            at = int(np.flatnonzero(~np.isin(x, np.arange(last + 1)))[0])
+            return DomainError(
+                f"Multitask: column {column} of {name}",
+                expected=f"numbers of tasks, from 0 to {last}", got=f"{x[at]:.6g} in row {at}",
+                fix="number tasks from 0; num_tasks= says how many, task_dim= in which column",
+            )  # fmt: skip
+
+        def inside(x: Tensor) -> Tensor:
+            return logical_and(logical_and(ge(x, 0), le(x, last)), eq(x, floor(x)))
+
+        require(without_tape(inside, number), error)
         return one_hot(number.long(), self.num_tasks).to(self.tasks.components.dtype)
+
+
+def _check_apart(column: int, looks_at: Sequence[int]) -> None:
+    """Refuse a column of tasks that the kernel of the other columns looks at."""
+    if column in looks_at:
+        raise ArgumentError(
+            "Multitask(task_dim=...)", expected="a column at which kern does not look",
+            got=f"{column}, where kern looks at {list(looks_at)}",
+            fix="give kern its active_dims=",
+        )  # fmt: skip
 
 
 explain_calls(globals())

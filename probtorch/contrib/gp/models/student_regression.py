@@ -17,7 +17,9 @@ from probtorch.distributions.gamma import Gamma
 from probtorch.distributions.vectors import MultivariateStudentT
 from probtorch.effects.primitives import sample
 from probtorch.effects.pyro_module import PyroParam, PyroSample, pyro_method
+from probtorch.errors import DomainError
 from probtorch.ops.arithmetic import sqrt
+from probtorch.ops.comparisons import isinf
 from probtorch.ops.movement import unsqueeze
 from probtorch.ops.reduction import sum as total
 from probtorch.tensor import Tensor
@@ -36,9 +38,14 @@ class TPRegression(GPRegression):
     ----------
     X, y, kernel, noise, mean_function, jitter
         See `GPRegression`; the kernel and the noise say the covariances of values.
-    df : Tensor or number, above 2, optional
+    df : Tensor or number, above 2 and finite, optional
         Degrees of freedom; 5 without it. A distribution or `PyroSample` is a prior, whose values
         have to be above 2.
+
+    Raises
+    ------
+    DomainError
+        If `df` is not above 2, or infinite.
 
     Notes
     -----
@@ -82,6 +89,12 @@ class TPRegression(GPRegression):
         elif not isinstance(df, (PyroParam, PyroSample)):
             given = PyroParam(5.0 if df is None else df, constraints.greater_than(2.0))
         self.df = cast(Tensor, given)
+        if isinstance(given, PyroParam) and bool(isinf(self.df.detach()).any()):
+            raise DomainError(
+                f"{type(self).__name__}(df=...)", expected="finite numbers above 2",
+                got=str(self.df.tolist()),
+                fix="take GPRegression: with infinitely many degrees of freedom all is normal",
+            )  # fmt: skip
 
     def joint(self, X: Tensor) -> Tensor:
         """State the observations; see `GPModel.joint`."""
