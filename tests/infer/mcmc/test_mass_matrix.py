@@ -497,6 +497,38 @@ def test_a_window_that_overflows_leaves_the_matrix_as_it_is(dim):
     assert form.fitted(Window(moments, pairs), now, 0, True) is now
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_row_that_only_the_last_fit_sees_is_seen_to_be_no_number(bad):
+    dim, count = 41, 2 * forms.LOOKED_AT + 1
+    pairs = gaussian_rows(covariance(dim, directions=3), count)
+    form = Auto(dim)
+    now, at = form.identity(), count // 2
+    assert at % form._step(count) == 1
+    assert form.fitted(Window(Moments.of(pairs), pairs), now, 0, True, True) is not now
+    pairs[1, at, 3] = bad
+    with np.errstate(invalid="ignore"):
+        moments = Moments.of(pairs)
+        assert form.fitted(Window(moments, pairs), now, 0, True, True) is now
+        with pytest.raises(np.linalg.LinAlgError):
+            estimates.dense(pairs, np.ones(dim))
+
+
+@pytest.mark.parametrize("dim", [41, 60])
+def test_rows_that_are_all_equal_make_no_matrix_of_rounding(dim, monkeypatch):
+    native, rng = LowRank(dim), np.random.default_rng(0)
+    monkeypatch.setattr(forms, "is_native", lambda: False)
+    plain = LowRank(dim)
+    for count in (20, 21, 50, 161):
+        # Their sums are rounded.
+        pairs = np.repeat(rng.normal(size=(2, 1, dim)), count, axis=1)
+        assert not Rows(pairs).squares.any() and not Rows(pairs).pairs.any()
+        window, now = Window(Moments.of(pairs), pairs), native.identity()
+        with np.errstate(invalid="ignore"):
+            assert native.fitted(window, now, 0, True, True) is now
+            with pytest.raises(np.linalg.LinAlgError):
+                plain.fitted(window, now, 0, True, True)
+
+
 @pytest.mark.parametrize("form", [Auto(3), Diagonal(3), Dense(3), Auto(40)], ids=lambda f: f.dim)
 def test_a_coordinate_whose_gradient_is_one_number_is_as_wide_as_its_ramp(form):
     """Far out in a tail of exp(g x) the gradient says 1 / |g|, and its variance nothing."""

@@ -47,6 +47,7 @@ __all__ = [
     "misfit",
     "noisy_ridge",
     "plain_misfit",
+    "rounding_of_sums",
 ]
 
 # Variances outside are no variances but overflow.
@@ -168,6 +169,14 @@ def noisy_ridge(n: int, dim: int) -> float:
     return max(RIDGE, min(NOISY_RIDGE * (dim / n) ** 2, LARGEST_RIDGE))
 
 
+def rounding_of_sums(n: int) -> float:
+    """Return the root of the sum of squares that rounding makes of `n` numbers 1 less their mean.
+
+    At most: each addition rounds, and the mean may be off by n times as much.
+    """
+    return n * math.sqrt(n) * float(np.finfo(np.float64).eps)
+
+
 class Rows:
     """Draws and gradients less their means.
 
@@ -180,7 +189,7 @@ class Rows:
     count : int
         n.
     pairs : ndarray, shape (2, n, dim)
-        Centred.
+        Centred; 0 where all rows are equal but for rounding.
     squares : ndarray, shape (2, dim)
         Sums of squares over rows.
     """
@@ -189,6 +198,10 @@ class Rows:
         self.count = pairs.shape[1]
         self.pairs = pairs - pairs.sum(axis=1, keepdims=True) / self.count
         self.squares = np.einsum("snd,snd->sd", self.pairs, self.pairs)
+        equal = np.sqrt(self.squares) <= np.abs(pairs[:, 0]) * rounding_of_sums(self.count)
+        if equal.any():
+            self.pairs *= ~equal[:, None]
+            self.squares[equal] = 0.0
 
     def scaled(self, scale: np.ndarray) -> np.ndarray:
         """Return draws by scales, and gradients times scales."""
@@ -390,6 +403,11 @@ def geometric_mean(
     variances : ndarray, shape (..., dim)
     directions : ndarray, shape (..., dim, dim)
         Columns.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If a decomposition does not converge, or what is found is not finite.
     """
     more = np.eye(of_x.shape[-1]) * ridge
     # With G = L L^T, A is L^-T (L^T X L)^(1/2) L^-1.
@@ -398,4 +416,7 @@ def geometric_mean(
     values, inner = np.linalg.eigh(factor.mT @ (of_x + more) @ factor)
     half = back.mT @ (inner * (np.maximum(values, 0.0) ** 0.25)[..., None, :])
     variances, vectors = np.linalg.eigh(half @ half.mT)
+    if not np.isfinite(variances).all():
+        # LAPACK does not say so of a matrix with nan.
+        raise np.linalg.LinAlgError("no geometric mean")
     return np.maximum(variances, LEAST), vectors

@@ -22,6 +22,8 @@ __all__ = ["BLOCK", "PRINCIPAL", "WorkRoom", "sums"]
 
 # What LAPACK's factorisation works with, for each column; 32 is the width of its blocks.
 BLOCK = 64
+# The distance from 1 to the next number.
+EPS = 2.0**-52
 
 
 class WorkRoom:
@@ -46,8 +48,12 @@ def _centred(
     rows: Array,
     squares: Array,
 ) -> None:
-    """Copy `count` rows, `step` apart, less their means, and add up their squares."""
-    each = 1.0 / w.as_float(count)
+    """Copy `count` rows, `step` apart, less their means, and add up their squares.
+
+    Both are 0 where all rows are equal but for rounding, as `estimates.Rows` has it.
+    """
+    number = w.as_float(count)
+    each, rounding = 1.0 / number, number * w.sqrt(number) * EPS
     with w.loop(0, 2) as side:
         source, to = pairs.at(side * apart * dim), rows.at(side * count * dim)
         mean = squares.at(side * dim)
@@ -67,6 +73,10 @@ def _centred(
             here = to.at(r * dim)
             with w.loop(0, dim) as i:
                 mean[i] = mean[i] + here[i] * here[i]
+        with w.loop(0, dim) as i, w.when(w.sqrt(mean[i]) <= w.abs(source[i]) * rounding):
+            mean[i] = 0.0
+            with w.loop(0, count) as r:
+                to[r * dim + i] = 0.0
 
 
 def _product(
