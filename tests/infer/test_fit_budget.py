@@ -78,6 +78,46 @@ def test_a_module_that_takes_too_long_to_compile_is_refused(slow_compiler):
     assert host._spent.characters == 10 + len(IR) and host._spent.seconds > 1.0
 
 
+def test_what_each_module_takes_is_not_taken_for_the_time_of_its_characters():
+    spent = host._Spent()
+    for length in (600, 2400, 4400, 9100):
+        spent.add("x" * length, 0.015 + 1e-6 * length)
+    large = "x" * 140_000
+    # At one rate for all characters it would be 0.65 s.
+    assert spent.expected(large) == pytest.approx(0.015 + 0.14)
+
+
+def test_modules_that_say_little_of_a_larger_one_do_not_refuse_it():
+    spent = host._Spent()
+    for length, seconds in ((2400, 0.02), (4400, 0.09), (13100, 0.09), (13700, 0.02)):
+        spent.add("x" * length, seconds)
+    lengths, seconds = np.array([2400, 4400, 13100, 13700]), np.array([0.02, 0.09, 0.09, 0.02])
+    for length in (8_000, 140_000):
+        rows = np.stack([np.ones(4), lengths], -1)
+        found, (left,), _, _ = np.linalg.lstsq(rows, seconds)
+        one = np.array([1.0, length])
+        error = np.sqrt(left / 2.0 * (1.0 + one @ np.linalg.inv(rows.T @ rows) @ one))
+        expected = max(found @ one - error, 0.0)
+        assert spent.expected("x" * length) == pytest.approx(expected, rel=1e-6)
+    # One that took long says that another one will.
+    spent.add("x" * 70_000, 5.0)
+    assert spent.expected("x" * 140_000) > 5.0
+
+
+def test_what_llvm_takes_to_start_does_not_count(monkeypatch):
+    clock, target = Clock(), host.target
+
+    def starts():
+        clock.now += 5.0
+        return target()
+
+    monkeypatch.setattr(host, "_spent", host._Spent())
+    monkeypatch.setattr(host.time, "perf_counter", clock)
+    monkeypatch.setattr(host, "target", starts)
+    host.emit_object(IR)
+    assert (host._spent.modules, host._spent.seconds) == (1, 0.0)
+
+
 def test_nothing_is_refused_before_anything_was_compiled(monkeypatch):
     monkeypatch.setattr(host, "_spent", host._Spent())
     with host.compiling_takes_at_most(0.0):

@@ -251,11 +251,12 @@ def emit_object(ir: str, *, level: int = 2, slp: bool = False) -> bytes:
     """
     _check_length(ir)
     with lock:
-        began = time.perf_counter()
         here = target()
         if not here.runs_here:
             _compiled(ir, here, level, slp)
             here = _here()
+        # Without what LLVM takes to start.
+        began = time.perf_counter()
         found = _compiled(ir, here, level, slp)
         took()
         _spent.add(ir, time.perf_counter() - began)
@@ -264,16 +265,44 @@ def emit_object(ir: str, *, level: int = 2, slp: bool = False) -> bytes:
 
 @dataclass
 class _Spent:
-    """What this process has compiled so far, from which it is told how long more will take."""
+    """What this process has compiled so far, from which it is told how long more will take.
+
+    Sums over modules: of characters, of seconds, of their squares and of their products.
+    """
 
     characters: int = 0
     seconds: float = 0.0
+    modules: int = 0
+    characters_squared: int = 0
+    seconds_squared: float = 0.0
+    products: float = 0.0
 
     def expected(self, ir: str) -> float:
-        return self.seconds * len(ir) / max(self.characters, 1)
+        """Return the seconds that a module takes, at least, in all likelihood.
+
+        On the line of least squares, a time for each module and one for each character, less the
+        standard error of one more. Modules of one length differ by a factor of 20, and small ones
+        say little of a large one: to refuse it in vain costs more than to wait.
+        """
+        n = self.modules
+        by_one_rate = self.seconds * len(ir) / max(self.characters, 1)
+        varies = self.characters_squared - self.characters**2 / max(n, 1)
+        if n < 3 or varies <= 0.0:
+            return by_one_rate
+        away = len(ir) - self.characters / n
+        together = self.products - self.characters * self.seconds / n
+        rate = together / varies
+        left = self.seconds_squared - self.seconds**2 / n - rate * together
+        error = math.sqrt(max(left, 0.0) / (n - 2) * (1.0 + 1.0 / n + away**2 / varies))
+        return min(by_one_rate, max(self.seconds / n + rate * away - error, 0.0))
 
     def add(self, ir: str, seconds: float) -> None:
-        self.characters, self.seconds = self.characters + len(ir), self.seconds + seconds
+        self.modules += 1
+        self.characters += len(ir)
+        self.seconds += seconds
+        self.characters_squared += len(ir) ** 2
+        self.seconds_squared += seconds**2
+        self.products += len(ir) * seconds
 
 
 _spent = _Spent()
@@ -284,8 +313,8 @@ _limit: contextvars.ContextVar[float] = contextvars.ContextVar("limit", default=
 def compiling_takes_at_most(seconds: float) -> Iterator[None]:
     """Have modules refused that this thread would compile for longer, each by itself.
 
-    How long that is is told from what the process has compiled before; the first one is not
-    refused.
+    How long that is, at least, is told from what the process has compiled before; the first one is
+    not refused.
     """
     token = _limit.set(seconds)
     try:
