@@ -16,6 +16,7 @@ from probtorch.compiler.calls.changes import Changes
 from probtorch.compiler.calls.differentiable import Differentiable
 from probtorch.compiler.calls.kept import Links
 from probtorch.compiler.calls.known import KnownOutside
+from probtorch.compiler.calls.left import floats_again
 from probtorch.compiler.calls.rebuilt import Rebuilt, boxes
 from probtorch.compiler.calls.replay import path_of
 from probtorch.compiler.calls.room import Admissions
@@ -295,6 +296,7 @@ class CompiledFunction(Compiled):
             given = leaves, structure, tensors, key, arguments, detached
             return self._record(*given, fixed=self._varying.unsettled)
         environment = self._environment(*flatten(arguments))
+        environment.extend((), [("an argument", x) for x in boxes(arguments)])
         apart = Apart(known[0], self.fn, arguments, environment)
         if not apart.possible:
             self._varying.leave(structure)
@@ -528,6 +530,21 @@ class CompiledFunction(Compiled):
         """Run in Python, and record that, with floats as they are if `fixed`; returns the result,
         and the new path if there is one.
         """
+        self._varying.find(lambda apart: self._environment(leaves, structure, apart))
+        places = [] if fixed else self._varying.places()
+        before = self._environment(leaves, structure, places)
+        given = leaves, structure, tensors, key, arguments, detached, places, before
+        if not places and not self._varying.inputs(structure):
+            return self._recorded(*given)
+        with floats_again(
+            before,
+            lambda: self._environment(leaves, structure),
+            boxes(arguments, everything=True),
+        ):
+            return self._recorded(*given)
+
+    def _recorded(self, leaves, structure, tensors, key, arguments, detached, places, before):
+        """Record, with tensors in the places of floats, what reads what is in an environment."""
         found, plain, made = [], [], []
         rec = Recorder(frozen=False)
         rec.pins = not detached  # what goes backwards later may meet another mask
@@ -543,9 +560,6 @@ class CompiledFunction(Compiled):
             return tuple(x for x in found[0] if is_tensor(x))
 
         returned = rec.returned = ReturnedNumbers(self.fn, flat.__code__)
-        self._varying.find(lambda apart: self._environment(leaves, structure, apart))
-        places = [] if fixed else self._varying.places()
-        before = self._environment(leaves, structure, places)
         key = self._known.met(before, tensors, arguments, key)
         if before.opaque is not None or (before.asks_id and tensors):
             self.paths.give_up(before.opaque or _NUMBERED, loud=True)

@@ -2,8 +2,9 @@
 
 `check(seed)` makes an expression of tensors, Python's numbers and floats that an object and a list
 hold, calls a function with it eagerly and compiled while the floats change, and returns what
-differs, in type, dtype, shape or value. ``python -m tests.compiler.number_programs [--first N]
-[--programs M]`` goes on with new ones.
+differs, in type, dtype, shape or value. Every other function writes floats to the object as well;
+what it holds afterwards is compared, too, and no `Number` is to be left there.
+``python -m tests.compiler.number_programs [--first N] [--programs M]`` goes on with new ones.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import numpy as np
 import probtorch
 from probtorch.compiler.compile import compile
 from probtorch.compiler.paths import CompileWarning
+from probtorch.compiler.record.number import Number
 from probtorch.tensor import tensor
 
 __all__ = ["check", "main"]
@@ -70,16 +72,50 @@ TWO = """
 {a} if {b} else X | {a} < {b} | [{a}, {b}][int(h.b * 10) % 2]
 (lambda p, q={b}: p * q){a}
 """
-_ONE, _TWO = (
-    [t.strip() for line in x.strip().splitlines() for t in line.split(" | ")] for x in (ONE, TWO)
+WRITES = """
+h.b = abs(h.b) | h.b, h.last = h.last, h.b | h.last = h.b | h.last = max(h.w) | h.b += 0.0
+h.w.sort() | h.w.reverse() | h.w.append(h.w.pop(0)) | h.w[:] = [v / sum(h.w) for v in h.w]
+h.w = list(h.w) | h.w[1] = h.b | h.w[0] *= 1
+h.table["b"] *= 1 | type(h).shared *= 1 | h.slots.a *= 1
+h.table["b"] = h.b | h.table.update(w=h.w[0]) | h.pair = h.b, (h.w[0], 1)
+h.slots.a = h.b | h.last = h.slots.a | h.slots.a, h.b = h.b, h.slots.a
+type(h).shared = h.b | h.last = h.shared
+if h.b > 0.35: h.last = h.b
+if h.b > 0.35: h.w.reverse()
+"""
+_ONE, _TWO, _WRITES = (
+    [t.strip() for line in x.strip().splitlines() for t in line.split(" | ")]
+    for x in (ONE, TWO, WRITES)
 )
 
 
-class Holder:
-    """Where the floats are."""
+class Slots:
+    """An attribute in a slot."""
 
-    def __init__(self):
-        self.b, self.n, self.w = 0.1, 3, [0.4, 0.6]
+    __slots__ = ("a",)
+
+
+def holder():
+    """Return an object of a class of its own, with floats."""
+    h = type("Holder", (), {"shared": 0.35})()
+    h.b, h.n, h.w, h.last, h.pair = 0.1, 3, [0.4, 0.6], 0.9, ()
+    h.table, h.slots = {"b": 0.8}, Slots()
+    h.slots.a = 0.2
+    return h
+
+
+def held(h):
+    """What such an object holds, as a text; a `Number` by that name."""
+
+    def text(x):
+        if isinstance(x, (list, tuple)):
+            return [type(x).__name__, *map(text, x)]
+        if isinstance(x, dict):
+            return {key: text(y) for key, y in x.items()}
+        return "a Number" if type(x) is Number else f"{x:.10g}"
+
+    own = {**vars(h), "slots": h.slots.a, "shared": type(h).shared}
+    return str(text(own))
 
 
 def expression(rng, depth):
@@ -107,18 +143,27 @@ def outcome(fn):
 
 def check(seed):
     """Return None, or what differs between an expression eagerly and compiled."""
-    rng, h = random.Random(seed), Holder()
+    rng = random.Random(seed)
     text = expression(rng, rng.randrange(1, 5))
-    fn = eval(f"lambda X: (X * 1, {text})", {**_NAMES, "h": h, "X": X})
-    compiled = compile(fn, verify=False)
+    writes = rng.choices(_WRITES, k=rng.randrange(1, 3)) if seed % 2 else []
+    body = "\n    ".join((*writes, f"return (X * 1, {text})"))
+    text, sides = "; ".join((*writes, text)), []
+    for wrap in (lambda fn: fn, lambda fn: compile(fn, verify=False)):
+        names = {**_NAMES, "h": holder(), "X": X}
+        exec(f"def fn(X):\n    {body}", names)  # noqa: S102
+        sides.append((wrap(names["fn"]), names["h"]))
     for turn, value in enumerate(VALUES):
-        h.b, h.w[0] = value, value * 2 if turn % 3 else 0.4
-        found = []
-        for called in (fn, compiled):
+        found, left = [], []
+        for called, h in sides:
+            if not writes or turn % 2 == 0:  # in between, what is written may be there already
+                h.b, h.w[0] = value, value * 2 if turn % 3 else 0.4
             probtorch.manual_seed(turn)
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore", CompileWarning)
                 found.append(outcome(called))
+            left.append(held(h))
+        if left[0] != left[1]:
+            return f"program {seed}, {text}: at {value} it leaves {left[1]}, eager {left[0]}"
         (kind, a), (other, b) = found
         if kind != other or not np.allclose(a, b, 1e-4, 1e-5, equal_nan=True):
             return f"program {seed}, {text}: at {value} it is {b} ({other}), eager {a} ({kind})"

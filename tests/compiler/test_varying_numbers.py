@@ -4,11 +4,13 @@ import argparse
 import collections
 import dataclasses
 import functools
+import gc
 import json
 import math
 import numbers
 import random
 import threading
+import types
 import warnings
 from collections.abc import Iterable
 
@@ -20,6 +22,8 @@ import probtorch.distributions as dist
 import probtorch.nn.functional as F
 from probtorch import compile, tensor
 from probtorch.compiler.paths import CompileWarning
+from probtorch.compiler.record.number import Number
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten
 from probtorch.nn.utils import clip_grad_norm_, clip_grad_value_
 from probtorch.optim import SGD
@@ -440,6 +444,92 @@ def test_the_user_finds_a_float_where_a_float_was():
         holder.number = value
         compiled(X)
         assert type(holder.number) is float and holder.number == value
+
+
+def test_what_is_put_into_an_argument_behind_a_branch_is_put_there_once():
+    holder, found = Holder(), []
+
+    def fn(x, seen):
+        if holder.number > 0.25:
+            seen.append(holder.number)
+        return x * holder.number
+
+    compiled = compile(fn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for holder.number in VALUES:
+            compiled(X, found)
+    assert found == [v for v in VALUES if v > 0.25] and {*map(type, found)} == {float}
+
+
+class Shadowed(Slotted):
+    """A property of the name of a slot, which nobody can set."""
+
+    other = property(lambda self: self._number)
+
+    def __init__(self):
+        self._number = 0.1
+        Slotted.other.__set__(self, 0.1)
+
+
+# What a call writes, which leaves all floats as they are where they are right already.
+WRITES = {
+    "attribute": lambda h: setattr(h, "number", abs(h.number)),
+    "slot": lambda h: setattr(h.slots, "other", h.slots.other * 1),
+    "class": lambda h: setattr(type(h), "shared", type(h).shared * 1),
+    "item": lambda h: h.items.__setitem__(slice(None), [x / sum(h.items) for x in h.items]),
+    "order": lambda h: h.items.sort(),
+    "entry": lambda h: h.table.update(number=h.table["number"] * 1),
+    "key": lambda h: setattr(h, "table", {"number": h.table["number"], h.number: 1}),
+    "tuple": lambda h: setattr(h, "last", (h.number, [h.number])),
+    "set": lambda h: setattr(h, "last", {h.number}),
+    "array": lambda h: setattr(h, "last", np.array([h.number], object)),
+    "queue": lambda h: setattr(h, "last", collections.deque([h.number], 1)),
+    "function": lambda h: setattr(h.kept, "last", h.number),
+    "list that is gone": lambda h: (h.aside.append(h.number), h.aside.clear()),
+    "shadowed slot": lambda h: h.shadowed.other,
+}
+
+
+def numbers_among(x, seen):
+    """The `Number`s among an object and all that it consists of."""
+    if id(x) in seen or isinstance(x, types.ModuleType):
+        return []
+    seen[id(x)] = x
+    if type(x) is Number:
+        return [x]
+    inside = x.tolist() if isinstance(x, np.ndarray) else gc.get_referents(x)
+    if isinstance(x, (types.FunctionType, TensorBase)):
+        inside = [vars(x)] if hasattr(x, "__dict__") else []
+    return [n for y in inside for n in numbers_among(y, seen)]
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["", "error"])
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+def test_what_a_call_writes_in_place_are_floats(name, fails):
+    h = type("H", (Holder,), {"shared": 0.1})()
+    h.slots, h.items, h.table, h.last, h.aside = Slotted(), [0.1, 0.9], {"number": 0.1}, None, []
+    h.shadowed, h.kept = Shadowed(), lambda: None
+    h.slots.other = 0.1
+
+    @compile
+    def fn(x):
+        WRITES[name](h)
+        if fails and h.number == 0.3:
+            raise KeyError(h.number)
+        return x * (h.number + h.slots.other + h.shared + h.items[0] + h.table["number"])
+
+    for i, value in enumerate(VALUES[:5]):
+        h.number = h.slots.other = type(h).shared = h.table["number"] = value
+        h.shadowed._number = value
+        h.items[:] = [value, 1 - value]
+        raised = []
+        try:
+            fn(X)
+        except KeyError as error:
+            raised += error.args
+        assert not numbers_among((h, raised), {}), i
 
 
 def test_an_error_in_the_call_that_makes_an_input_leaves_the_float():

@@ -113,9 +113,9 @@ class VaryingNumbers:
     def standing_in(self, rec, places):
         """Context manager: tensors of a recording are in the places of floats."""
         given = [(t, key, t[key], rec.float_of(t, key)) for t, key in places]
-        for t, key, _, x in given:
-            t[key] = x
         try:
+            for t, key, _, x in given:
+                t[key] = x
             yield
         finally:
             for t, key, before, x in given:

@@ -226,6 +226,10 @@ class Environment(Walk):
             for key in [key for key in values if known[key] is not None and named(known[key])]:
                 self._places.add(dict.get, table, key, values.pop(key))
 
+    def objects(self):
+        """Return all objects that were met, a list."""
+        return [x for x in self._seen.values() if x is not None]
+
     def boxes(self, everything=False):
         """Return the lists and dicts that were met, as a dict by their ids; tuples and
         distributions, too, with `everything`.
