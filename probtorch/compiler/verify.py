@@ -16,7 +16,10 @@ with as large a change is ill-conditioned, or at a jump, and no verdict is given
 import contextlib
 import io
 import math
+import sys
+import threading
 from dataclasses import dataclass
+from typing import TextIO, cast
 
 import numpy as np
 
@@ -348,9 +351,42 @@ def _all_whole(x):
     return x.dtype.kind != "f" or bool((x == np.rint(x)).all())
 
 
+@contextlib.contextmanager
 def unshown():
-    """Context manager: what a run prints that is made for a comparison alone is not shown."""
-    return contextlib.redirect_stdout(io.StringIO())
+    """Context manager: what this thread prints is not shown, in a run that is made for a comparison
+    alone; yields the stream that keeps it. What other threads print is shown.
+    """
+    kept, shown = io.StringIO(), sys.stdout
+    if shown is None:  # as where there is no terminal
+        yield kept
+        return
+    aside = _OtherThreads(shown, kept)
+    sys.stdout = cast(TextIO, aside)
+    try:
+        yield kept
+    finally:
+        aside.ended = True  # whoever has put another stream around it keeps it
+        if cast(object, sys.stdout) is aside:
+            sys.stdout = shown
+
+
+class _OtherThreads:
+    """A stream for all threads but the one that makes it, whose writing is kept aside."""
+
+    def __init__(self, shown, kept):
+        self._shown, self._kept, self._own = shown, kept, threading.get_ident()
+        self.ended = False
+
+    def __getattr__(self, name):
+        return getattr(self._shown, name)
+
+    def write(self, text):
+        aside = not self.ended and threading.get_ident() == self._own
+        return (self._kept if aside else self._shown).write(text)
+
+    def writelines(self, lines):
+        for line in lines:
+            self.write(line)
 
 
 class OtherRounding(Listener):

@@ -76,10 +76,10 @@ WRITES = """
 h.b = abs(h.b) | h.b, h.last = h.last, h.b | h.last = h.b | h.last = max(h.w) | h.b += 0.0
 h.w.sort() | h.w.reverse() | h.w.append(h.w.pop(0)) | h.w[:] = [v / sum(h.w) for v in h.w]
 h.w = list(h.w) | h.w[1] = h.b | h.w[0] *= 1
-h.table["b"] *= 1 | type(h).shared *= 1 | h.slots.a *= 1
+h.table["b"] *= 1 | h.cls.shared *= 1 | h.slots.a *= 1
 h.table["b"] = h.b | h.table.update(w=h.w[0]) | h.pair = h.b, (h.w[0], 1)
 h.slots.a = h.b | h.last = h.slots.a | h.slots.a, h.b = h.b, h.slots.a
-type(h).shared = h.b | h.last = h.shared
+h.cls.shared = h.b | h.last = h.cls.shared
 if h.b > 0.35: h.last = h.b
 if h.b > 0.35: h.w.reverse()
 """
@@ -89,6 +89,10 @@ _ONE, _TWO, _WRITES = (
 )
 
 
+class Holder:
+    """Where the floats are."""
+
+
 class Slots:
     """An attribute in a slot."""
 
@@ -96,8 +100,9 @@ class Slots:
 
 
 def holder():
-    """Return an object of a class of its own, with floats."""
-    h = type("Holder", (), {"shared": 0.35})()
+    """Return an object with floats, in a class as well."""
+    h = Holder()
+    h.cls = type("Shared", (), {"shared": 0.35})
     h.b, h.n, h.w, h.last, h.pair = 0.1, 3, [0.4, 0.6], 0.9, ()
     h.table, h.slots = {"b": 0.8}, Slots()
     h.slots.a = 0.2
@@ -114,7 +119,7 @@ def held(h):
             return {key: text(y) for key, y in x.items()}
         return "a Number" if type(x) is Number else f"{x:.10g}"
 
-    own = {**vars(h), "slots": h.slots.a, "shared": type(h).shared}
+    own = {**vars(h), "slots": h.slots.a, "cls": h.cls.shared}
     return str(text(own))
 
 
@@ -157,6 +162,8 @@ def check(seed):
         for called, h in sides:
             if not writes or turn % 2 == 0:  # in between, what is written may be there already
                 h.b, h.w[0] = value, value * 2 if turn % 3 else 0.4
+            if seed % 4 == 1:  # so that most of it is
+                exec("\n".join(writes), {"h": h})  # noqa: S102
             probtorch.manual_seed(turn)
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore", CompileWarning)

@@ -8,6 +8,7 @@ import io
 import logging
 import pdb  # noqa: T100 - what it shows is tested
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -18,6 +19,7 @@ import probtorch.distributions as dist
 from probtorch import plate, sample
 from probtorch.compiler import paths
 from probtorch.compiler.paths import CompileWarning, PrintWarning
+from probtorch.compiler.verify import unshown
 from probtorch.config import configure
 from probtorch.infer import MCMC, NUTS, SVI, AutoNormal, Predictive, Target
 from probtorch.optim import Adam
@@ -307,3 +309,34 @@ def test_runs_that_explain_a_difference_by_rounding_print_nothing(capsys):
             native(x * k)
     lines = capsys.readouterr().out.splitlines()
     assert 0 < len(lines) <= 6  # recorded, and compared, as calls 1, 2, 3, 5 and 9
+
+
+def test_what_other_threads_print_meanwhile_is_shown(capsys):
+    def write(text):
+        thread = threading.Thread(target=print, args=(text,))
+        thread.start()
+        thread.join()
+
+    before = sys.stdout
+    with unshown() as kept:
+        print("own")
+        sys.stdout.writelines(["lines", "\n"])
+        write("another's")
+        within = sys.stdout
+    assert sys.stdout is before and kept.getvalue() == "own\nlines\n"
+    within.write("afterwards\n")  # by whoever has kept the stream
+    assert capsys.readouterr().out == "another's\nafterwards\n"
+
+
+def test_a_stream_that_another_thread_has_put_in_place_meanwhile_stays(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    with unshown():
+        stream = sys.stdout = io.StringIO()
+    assert sys.stdout is stream
+
+
+def test_without_a_stream_nothing_is_printed(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with unshown():
+        print("own")
+    assert sys.stdout is None

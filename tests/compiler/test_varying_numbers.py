@@ -25,6 +25,7 @@ from probtorch.compiler.paths import CompileWarning
 from probtorch.compiler.record.number import Number
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import flatten
+from probtorch.errors import AutogradError
 from probtorch.nn.utils import clip_grad_norm_, clip_grad_value_
 from probtorch.optim import SGD
 from probtorch.testing import assert_close
@@ -424,6 +425,75 @@ def test_gradients_outside_are_those_of_the_number_at_the_call(name, late):
     assert constant or (not told and len(compiled.paths) <= 3)
 
 
+# What is in the place of the float by the time that a gradient of the call is asked for.
+BY_THEN = {
+    "float": 7.0,
+    "zero": 0.0,
+    "infinity": math.inf,
+    "int": 7,
+    "bool": True,
+    "scalar of NumPy": np.float64(7.0),
+    "tensor": tensor(7.0),
+    "text": "7",
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("kind", ["attribute", "slot", "class"])
+def test_gradients_are_those_of_the_call_whatever_is_in_the_place_of_the_number(kind):
+    place = Holder()
+    place.of = {"attribute": Holder(), "slot": Slotted(), "class": type("Shared", (), {})}[kind]
+    compiled = compile(lambda x: (x * V * place.of.other).sum())
+    for place.of.other in VALUES[:3]:
+        compiled(X).backward()
+    for later in BY_THEN.values():
+        place.of.other, V.grad = 0.5, None
+        loss = compiled(X)
+        place.of.other = later
+        loss.backward()
+        assert_close(V.grad, X * 0.5)
+        assert place.of.other is later
+    place.of.other, V.grad = 0.5, None
+    loss = compiled(X)
+    del place.of.other
+    loss.backward()
+    assert_close(V.grad, X * 0.5)
+    assert not hasattr(place.of, "other")
+
+
+def test_a_gradient_where_an_item_is_gone_names_the_change():
+    items = [0.3, 0.1]
+    compiled = compile(lambda x: (x * V * items[1]).sum())
+    for items[1] in VALUES[:3]:
+        compiled(X).backward()
+    loss = compiled(X)
+    items.pop()
+    with pytest.raises(AutogradError, match="a change of the number of items"):
+        loss.backward()
+    assert items == [0.3]
+
+
+def test_other_threads_find_the_float_of_now_while_a_gradient_is_computed():
+    holder, done = Holder(), threading.Event()
+    compiled = compile(lambda x: (x * V * holder.number).sum())
+    for holder.number in VALUES[:3]:
+        compiled(X).backward()
+    first, second = compiled(X), compiled(2 * X)
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        V.grad = None
+        holder.number = VALUES[2] * 1.0  # another object of the same value
+        first.backward()
+        assert_close(V.grad, X * VALUES[2])
+        holder.number = 7.0
+        with pytest.raises(AutogradError, match="a change of number, while other threads run"):
+            second.backward()
+    finally:
+        done.set()
+        other.join()
+
+
 def test_a_function_on_the_tape_that_is_made_anew_at_each_call_says_so():
     holder = Holder()
     compiled = compile(lambda x: (x * V).sum() * holder.count)
@@ -476,12 +546,12 @@ class Shadowed(Slotted):
 WRITES = {
     "attribute": lambda h: setattr(h, "number", abs(h.number)),
     "slot": lambda h: setattr(h.slots, "other", h.slots.other * 1),
-    "class": lambda h: setattr(type(h), "shared", type(h).shared * 1),
+    "class": lambda h: setattr(h.cls, "shared", h.cls.shared * 1),
     "item": lambda h: h.items.__setitem__(slice(None), [x / sum(h.items) for x in h.items]),
-    "order": lambda h: h.items.sort(),
+    "order": lambda h: h.items.reverse(),
     "entry": lambda h: h.table.update(number=h.table["number"] * 1),
     "key": lambda h: setattr(h, "table", {"number": h.table["number"], h.number: 1}),
-    "tuple": lambda h: setattr(h, "last", (h.number, [h.number])),
+    "tuple": lambda h: setattr(h, "last", (1, (h.number, 1))),
     "set": lambda h: setattr(h, "last", {h.number}),
     "array": lambda h: setattr(h, "last", np.array([h.number], object)),
     "queue": lambda h: setattr(h, "last", collections.deque([h.number], 1)),
@@ -504,26 +574,35 @@ def numbers_among(x, seen):
     return [n for y in inside for n in numbers_among(y, seen)]
 
 
-@pytest.mark.parametrize("fails", [False, True], ids=["", "error"])
+@pytest.mark.parametrize("late", [False, True], ids=["", "late"])
 @pytest.mark.parametrize("name", WRITES)
 @pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
-def test_what_a_call_writes_in_place_are_floats(name, fails):
-    h = type("H", (Holder,), {"shared": 0.1})()
+def test_what_a_call_writes_in_place_are_floats(name, late):
+    # Late: the floats are inputs already, and no earlier path knows what else there may be.
+    h, write = Holder(), WRITES[name]
+    h.cls = type("Shared", (), {"shared": 0.1})
     h.slots, h.items, h.table, h.last, h.aside = Slotted(), [0.1, 0.9], {"number": 0.1}, None, []
-    h.shadowed, h.kept = Shadowed(), lambda: None
+    h.shadowed, h.kept, h.on = Shadowed(), lambda: None, not late
     h.slots.other = 0.1
 
     @compile
     def fn(x):
-        WRITES[name](h)
-        if fails and h.number == 0.3:
+        if h.on:
+            write(h)
+        if h.on == "fails":
             raise KeyError(h.number)
-        return x * (h.number + h.slots.other + h.shared + h.items[0] + h.table["number"])
+        return x * (h.number + h.slots.other + h.cls.shared + h.items[0] + h.table["number"])
 
-    for i, value in enumerate(VALUES[:5]):
-        h.number = h.slots.other = type(h).shared = h.table["number"] = value
-        h.shadowed._number = value
-        h.items[:] = [value, 1 - value]
+    for i, value in enumerate(VALUES[:6]):
+        h.number = h.slots.other = h.cls.shared = h.table["number"] = value
+        h.shadowed._number = value if name == "shadowed slot" else 0.1
+        h.items[:] = [value, value if name == "order" else 1 - value]
+        if not late or i > 3:
+            write(h)  # then it is there already when a call is recorded
+        if late and i > 3:
+            assert i > 4 or name == "shadowed slot" or fn.inputs
+            fn.paths.clear()
+            h.on = "fails" if i == 4 else True
         raised = []
         try:
             fn(X)

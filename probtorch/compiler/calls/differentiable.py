@@ -26,7 +26,8 @@ from probtorch.autograd.tape import grad
 from probtorch.compiler.calls.kept import let_stay
 from probtorch.compiler.calls.rebuilt import Rebuilt
 from probtorch.compiler.calls.ties import Ties
-from probtorch.compiler.calls.varying import as_they_were, values_of
+from probtorch.compiler.calls.varying import as_they_were, others_by_now, values_of
+from probtorch.compiler.calls.verified_call import others_at_work
 from probtorch.compiler.guards.calls import Calls
 from probtorch.core.dispatch import TapeNode, grad_enabled, wrap
 from probtorch.core.history import hooked, hooks_changed
@@ -184,20 +185,27 @@ class Differentiable:
         if name is None:
             return
         args, kwargs = self.arguments(tensors)
-        with enable_grad():
-            now = flatten(self.owner.off_tape(args, kwargs)[0])[0]
+        try:
+            with enable_grad():
+                now = flatten(self.owner.off_tape(args, kwargs)[0])[0]
+        except Exception as error:
+            raise self.changed_since(name) from error
         now = [x for x in now if is_tensor(x)]
         for a, b in zip(
             *([t.detach().cpu().numpy() for t in x] for x in (now, before)), strict=True
         ):
             tolerance = 100 * np.finfo(b.dtype).eps if b.dtype.kind == "f" else 0.0
             if not np.allclose(a, b, tolerance, tolerance, equal_nan=b.dtype.kind == "f"):
-                raise AutogradError(
-                    f"backward through {self.owner.name}, which is compiled",
-                    expected="Python values that are what they were at the call",
-                    got=f"a change of {name}",
-                    fix="change it after backward(), or pass it as an argument",
-                )
+                raise self.changed_since(name)
+
+    def changed_since(self, name):
+        """Return the error for something that is not what it was at the call."""
+        return AutogradError(
+            f"backward through {self.owner.name}, which is compiled",
+            expected="Python values that are what they were at the call",
+            got=f"a change of {name}",
+            fix="change it after backward(), or pass it as an argument",
+        )
 
     def gradients(self, tensors, cotangents, create_graph):
         """Run the function on the tape; returns gradients of tensors and what it closes over."""
@@ -278,7 +286,10 @@ class _Call(Function):
         version, tensors = ctx.version, list(ctx.saved_tensors[: ctx.count])
         if not any(t.requires_grad for t in (*tensors, *version.closed_over)):
             return (None,) * (2 + ctx.number)
-        with as_they_were(ctx.numbers) if ctx.numbers else contextlib.nullcontext():
+        others = others_by_now(ctx.numbers)
+        if others and others_at_work():  # they would find what was there at the call
+            raise version.changed_since(f"{others[0][1]}, while other threads run")
+        with as_they_were(others) if others else contextlib.nullcontext():
             version.check(tensors, ctx.results)
             if grad_enabled():
                 own = each_once(in_place_of, tensors)

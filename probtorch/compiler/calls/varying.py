@@ -18,10 +18,12 @@ from probtorch.compiler.calls.versions import what_is_alike
 from probtorch.compiler.record.followed import is_input
 from probtorch.compiler.record.number import stand_in
 
-__all__ = ["VaryingNumbers", "as_they_were", "values_of"]
+__all__ = ["VaryingNumbers", "as_they_were", "others_by_now", "values_of"]
 
 # In place of the number of a watch, in labels.
 _ARGUMENT = -1
+# What is in a place where there is nothing.
+_NOTHING = object()
 
 
 class VaryingNumbers:
@@ -151,34 +153,54 @@ class VaryingNumbers:
 
 
 def values_of(places):
-    """Return what is in places now, as `as_they_were` takes it."""
-    return [(t, key, _value(t, key)) for t, key in places]
+    """Return what is in places now, as `others_by_now` takes it."""
+    return [(t, key, _value(t, key, _NOTHING)) for t, key in places]
+
+
+def others_by_now(numbers):
+    """Return those of what `values_of` found in whose places something else is, or nothing."""
+    rows = [(t, key, then, _value(t, key, _NOTHING)) for t, key, then in numbers]
+    return [row for row in rows if not (row[2] is row[3] or _same_float(row[2], row[3]))]
 
 
 @contextlib.contextmanager
-def as_they_were(numbers):
-    """Context manager: floats are what `values_of` found, for a gradient of a call of then."""
-    others = [(t, key, x, _value(t, key)) for t, key, x in numbers]
-    others = [row for row in others if row[2] is not row[3] and type(row[3]) is float]
-    for t, key, then, _ in others:
-        t[key] = then
+def as_they_were(others):
+    """Context manager: in the places that `others_by_now` found is what was there at a call, for
+    its gradient; afterwards what is there by now, or nothing.
+    """
+    done = []
     try:
+        for t, key, then, now in others:
+            with contextlib.suppress(LookupError):  # a list is shorter by now, which is noticed
+                _put(t, key, then)
+                done.append((t, key, now))
         yield
     finally:
-        for t, key, _, now in others:
-            t[key] = now
+        for t, key, now in done:
+            _put(t, key, now)
+
+
+def _same_float(a, b):
+    return type(a) is type(b) is float and a.hex() == b.hex()
+
+
+def _put(table, key, value):
+    if value is not _NOTHING:
+        table[key] = value
+    elif _value(table, key, _NOTHING) is not _NOTHING:
+        del table[key]
 
 
 def _may_be_input(token):
     return token[0] is float and is_input(float.fromhex(token[1]))
 
 
-def _value(table, key):
+def _value(table, key, nothing=None):
     """What is in a place, None where there is nothing any more."""
     try:
         return table[key]
     except (LookupError, ValueError, AttributeError):
-        return None
+        return nothing
 
 
 def _name_of(table, key):

@@ -6,7 +6,6 @@ verify.py.
 """
 
 import contextlib
-import io
 import sys
 import threading
 import time
@@ -216,18 +215,18 @@ class Apart:
         """
         others, watch = self._others(), self._environment
         args, kwargs = self._arguments
-        printed, done = io.StringIO(), False
+        done = False
         try:
             with (
+                unshown() as printed,  # the recording prints it again
                 rarely_searched(),
                 Calls(watch.suspicious, watch.unread) as calls,
-                contextlib.redirect_stdout(printed),  # the recording prints it again
             ):
                 out = self._fn(*args, **kwargs)
             known = calls.found is None and watch.drew() is None and watch.changed() is None
             done = known and others == self._others()
         finally:
-            if not done:
+            if not done and sys.stdout is not None:
                 sys.stdout.write(printed.getvalue())
         if not done:
             return (out,)

@@ -118,12 +118,13 @@ class Places:
         get, place, key = self.getters[row[0]], self.places[row[0]], self.keys[row[0]]
         cls = self._classes.get(row[0])
         if cls is not None:
-            return Held(cls, _of_class, type.__setattr__), key
+            return Held(cls, _of_class, type.__setattr__, type.__delattr__), key
         if isinstance(place, types.CellType):
-            return Held(place, getattr, setattr), key
+            return Held(place, getattr, setattr, delattr), key
         if get is object.__getattribute__:
             alone = not isinstance(place, (dict, list))  # whose items are told apart by keys, too
-            return (Held(place, get, object.__setattr__), key) if alone else None
+            held = Held(place, get, object.__setattr__, object.__delattr__)
+            return (held, key) if alone else None
         if isinstance(place, dict):
             # That of a class of a library's is not to be written to.
             return None if dict.__contains__(place, "__module__") else (_as_table(place), key)
@@ -137,18 +138,21 @@ class Held:
     Parameters
     ----------
     holder : object
-    get, put : callable
-        ``get(holder, key)`` and ``put(holder, key, value)``.
+    get, put, drop : callable
+        ``get(holder, key)``, ``put(holder, key, value)`` and ``drop(holder, key)``.
     """
 
-    def __init__(self, holder, get, put):
-        self.holder, self._get, self._put = holder, get, put
+    def __init__(self, holder, get, put, drop):
+        self.holder, self._get, self._put, self._drop = holder, get, put, drop
 
     def __getitem__(self, key):
         return self._get(self.holder, key)
 
     def __setitem__(self, key, value):
         self._put(self.holder, key, value)
+
+    def __delitem__(self, key):
+        self._drop(self.holder, key)
 
 
 def _of_class(cls, name):
@@ -159,8 +163,13 @@ def _as_table(x):
     """A list, or a dict of any class."""
     if type(x) is dict:
         return x
-    base = dict if isinstance(x, dict) else list
-    return Held(x, base.__getitem__, base.__setitem__)
+    if isinstance(x, dict):
+        return Held(x, dict.__getitem__, dict.__setitem__, dict.__delitem__)
+    return Held(x, list.__getitem__, list.__setitem__, _leave_no_gap)
+
+
+def _leave_no_gap(x, i):
+    raise IndexError(f"a list without item {i} has other items there")
 
 
 class Contents:
