@@ -139,15 +139,19 @@ class VaryingNumbers:
 
     def follow_arguments(self, structure, numbers):
         """Make inputs of leaves of arguments."""
-        self._arguments.setdefault(structure, set()).update(numbers)
+        self._inputs_of(structure).update(numbers)
         self._new |= {(structure, i) for i in numbers}
+
+    def _inputs_of(self, structure):
+        return self._arguments.setdefault(structure, set())
 
     def as_inputs(self, leaves, structure):
         """Return leaves with tensors in the place of floats that are inputs."""
         awaited = [x for x in self._awaited if x[0] == _ARGUMENT]
         if awaited:
             self._awaited = [x for x in self._awaited if x[0] != _ARGUMENT]
-            self.follow_arguments(structure, [i for _, i in awaited if i < len(leaves)])
+            # Not among the new ones: a recording of another process had them.
+            self._inputs_of(structure).update(i for _, i in awaited if i < len(leaves))
         numbers = self._arguments.get(structure, ())
         return [stand_in(x) if i in numbers and is_input(x) else x for i, x in enumerate(leaves)]
 
