@@ -23,6 +23,7 @@ from probtorch.core.outputs import takes_out
 from probtorch.core.shape import parse_size, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_number
 from probtorch.core.typed import DType, DTypeLike, SizeLike, TensorLike
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.nesting import followed
@@ -60,7 +61,7 @@ def _made(array: np.ndarray, device: str | None, requires_grad: bool) -> Tensor:
 
 def _dtype_of(value: object) -> DType:
     """Dtype PyTorch gives to a fill value: bool, int64 or the default float dtype."""
-    if isinstance(value, (TensorBase, np.generic, np.ndarray)):
+    if isinstance(value, (TensorBase, np.generic, np.ndarray)) and not is_number(value):
         return (value.array if isinstance(value, TensorBase) else value).dtype
     if type(value) is complex:
         return dtypes.default_complex()
@@ -486,7 +487,11 @@ def as_tensor(
     shared = isinstance(data, (TensorBase, np.ndarray, np.generic)) or hasattr(
         data, "__cuda_array_interface__"
     )
-    t = wrap_value(data, "as_tensor") if shared else tensor(data, dtype=dtype)
+    t = (
+        wrap_value(data, "as_tensor")
+        if shared and not is_number(data)
+        else tensor(data, dtype=dtype)
+    )
     if dtype is not None:
         t = cast(t, dtypes.as_dtype(dtype))
     if device is not None and parse_device(device) != parse_device(device_of(t.array)):

@@ -26,7 +26,7 @@ from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import Size, normalize_dim, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import alias, entered, layout_read, read
+from probtorch.core.told import alias, entered, is_number, layout_read, read
 from probtorch.errors import (
     ArgumentError,
     AutogradError,
@@ -715,6 +715,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     """
     dtype = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(data, TensorBase):
+        if dtype is None and is_number(data):
+            dtype = dtypes.default_dtype()
         t = copied(data, dtype, requires_grad)
     elif isinstance(data, (list, tuple)):
         t = from_nested(data, dtype)

@@ -889,3 +889,24 @@ def test_a_cache_that_the_call_fills_which_makes_an_input_ends_older_paths():
 def test_random_expressions_of_floats_that_change_are_those_of_python(block):
     found = [number_programs.check(seed) for seed in range(20 * block, 20 * (block + 1))]
     assert [f for f in found if f is not None] == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda b: probtorch.full((3,), b),
+        lambda b: tensor(b),
+        lambda b: tensor([b, b]),
+        lambda b: probtorch.as_tensor(b),
+        lambda b: probtorch.stack([tensor(b), tensor(0.5)]),
+    ],
+    ids=["full", "tensor", "list", "as_tensor", "stack"],
+)
+def test_tensors_made_of_a_number_that_changes_have_the_digits_of_their_dtype(made):
+    # Where all comes to double precision again, nobody sees the dtype in between.
+    fn, change = attribute(lambda x, b: made(b).double() + x.sum().double() * 0.0)
+    native = compile(fn)
+    for b in (0.1, 0.2, 0.3, 0.7, 0.9, 0.6):
+        change(b)
+        assert_close(native(X), fn(X), rtol=1e-15, atol=0.0)
+    assert len(native.paths) == 2
