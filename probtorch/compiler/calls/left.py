@@ -10,7 +10,6 @@ import collections
 import contextlib
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -52,9 +51,9 @@ def floats_again(
             _put_floats(x)
 
 
-def _put_floats(x: object) -> None:
+def _put_floats(x):
     """Put floats in the place of what an object itself holds of tensors that stand for them."""
-    kind: Any = type(x)  # never by what a class of the user's says
+    kind = type(x)  # never by what a class of the user's says
     if isinstance(x, np.ndarray):
         if x.dtype == object and x.flags.writeable and _any_holds(x.flat):
             _in_array(x)
@@ -76,7 +75,8 @@ def _put_floats(x: object) -> None:
         if isinstance(own, dict):
             _in_dict(own, dict)
     if not issubclass(kind, TensorBase):
-        own = {name: slot(x, name) for name in names_of_slots(kind)}
+        names = names_of_slots(kind)  # type: ignore[arg-type]  # a class can be hashed
+        own = {name: slot(x, name) for name in names}
         _in_attributes(x, own, object.__setattr__)
     if issubclass(kind, BaseException):
         _in_attributes(x, {"args": slot(x, "args")}, object.__setattr__)
