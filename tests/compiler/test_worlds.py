@@ -11,7 +11,7 @@ from probtorch import compile, sample, tensor
 from probtorch.config import configure
 from probtorch.infer import SVI, AutoNormal, Target
 from probtorch.optim import Adam
-from tests.compiler import further_worlds, replaced_worlds  # noqa: F401 - more of them
+from tests.compiler import everyday_worlds, further_worlds, replaced_worlds  # noqa: F401 - more
 from tests.compiler.worlds import WORLDS, world_of
 
 pytestmark = [

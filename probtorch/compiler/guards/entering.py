@@ -22,7 +22,7 @@ from probtorch.compiler.guards.kinds import (
     module_of,
     names_of_slots,
 )
-from probtorch.compiler.guards.reading import slot
+from probtorch.compiler.guards.reading import attribute, slot
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = ["parts_of", "tensors_kept"]
@@ -75,13 +75,30 @@ def _of_this_thread(x):
 
 
 def _cached(x):
-    # Results that are kept follow from the function, unless they were kept before a change: how
-    # often the function was run tells whether they were forgotten.
-    return [x.__wrapped__, x.cache_info().misses]
+    # How often the function was run tells whether results were forgotten; it does not tell that
+    # they were made anew as often, or that one was changed.
+    return [x.__wrapped__, x.cache_info().misses, *_results_kept(x)]
 
 
 # A cache that holds more than so many objects is not looked through to its end.
 _MOST_KEPT = 100_000
+
+
+def _results_kept(cache):
+    """Return what a cache of functools has kept, a list: keys, each with its result, in an order
+    that is the same whichever was used last.
+    """
+    own = attribute(cache, "__dict__")
+    found = gc.get_referents(cache)[1:]  # behind its type
+    dicts = [i for i, x in enumerate(found) if type(x) is dict and x is not own]
+    end = dicts[-1] if dicts else 0
+    table = found[end] if dicts else {}
+    rows = table.items()
+    if end:  # of a limited one: ahead of the dict, each with the type of its place in that
+        kind = type(next(iter(table.values())))
+        both = [x for x in found[:end] if x is not kind]
+        rows = zip(both[::2], both[1::2], strict=True)
+    return [x for row in sorted(rows, key=lambda row: id(row[0])) for x in row]
 
 
 def tensors_kept(cache):

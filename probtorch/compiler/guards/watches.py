@@ -303,7 +303,10 @@ class WatchedParts:
         self._rows = []
 
     def __len__(self):
-        return len(self._rows)
+        return sum(len(found) for _, _, found in self._rows)
+
+    def __bool__(self):
+        return bool(self._rows)  # what has no parts may get some
 
     def add(self, place, parts):
         """Note what ``parts(place)`` returns, a list; returns it."""

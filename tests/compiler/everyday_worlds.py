@@ -1,0 +1,88 @@
+"""Worlds of ordinary Python, see worlds.py: what programs keep between steps of a training loop."""
+
+import functools
+import operator
+
+import numpy as np
+
+from probtorch import tensor
+from tests.compiler.worlds import at, world
+
+__all__ = []
+
+
+@world
+def caches_that_are_filled_anew_from_elsewhere():
+    data = [np.array([1.0, 2.0, 3.0])]
+
+    @functools.cache
+    def column(n):
+        return float(data[0][n])
+
+    @functools.lru_cache(maxsize=2)
+    def pair(n):
+        return tensor(data[0][n:])
+
+    def refill(numbers):
+        # As often as before, and from data that are back in their place afterwards.
+        before, data[0] = data[0], np.array(numbers)
+        for cached in (column, pair):
+            runs = cached.cache_info().misses
+            cached.cache_clear()
+            for n in range(runs):
+                cached(1 + n)
+        data[0] = before
+
+    changes = {3: lambda: refill([4.0, 5.0, 6.0]), 6: lambda: refill([7.0, 8.0, 9.0])}
+    return lambda x: x * column(1) + pair(1).sum(), lambda i: at(i, changes)
+
+
+@world
+def results_in_caches_that_are_changed():
+    @functools.cache
+    def row(n):
+        return [float(n), 2.0]
+
+    @functools.lru_cache
+    def rows(n):
+        return {"row": np.arange(3.0) + n}
+
+    changes = {
+        3: lambda: operator.setitem(row(3), 0, 7.0),
+        5: lambda: operator.setitem(rows(1)["row"], 0, 5.0),
+        7: lambda: row(3).append(1.0),
+    }
+    return lambda x: x * row(3)[0] + rows(1)["row"][0] + len(row(3)), lambda i: at(i, changes)
+
+
+@world
+def draws_that_a_cache_keeps():
+    rng = np.random.default_rng(0)
+
+    @functools.lru_cache
+    def noise(n):
+        return rng.normal(size=n)
+
+    noise(3)
+
+    def change(i):
+        if i % 4 == 2:
+            noise.cache_clear()
+        if i % 4 == 0:
+            noise.cache_clear()
+            noise(3)
+
+    return lambda x: x + tensor(noise(3)).to(x.dtype), change
+
+
+@world
+def caches_that_drop_what_was_used_first():
+    count = [0.0]
+
+    @functools.lru_cache(maxsize=2)
+    def numbered(n):
+        count[0] += 1.0
+        return count[0] * n
+
+    changes = {3: lambda: (numbered(8), numbered(9)), 6: lambda: numbered(1)}
+    return lambda x: x * numbered(3), lambda i: at(i, changes)
