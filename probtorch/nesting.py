@@ -13,7 +13,7 @@ from probtorch.core.doors import nesting
 from probtorch.core.making import as_tensor
 from probtorch.core.refusals import no_numbers
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import entered, is_number
+from probtorch.core.told import entered, is_number, number_alone
 from probtorch.errors import ShapeError
 from probtorch.ops.pieces import stack
 
@@ -119,7 +119,7 @@ def _stacked(data, dtype, op):
 def _row(x, dtype, op):
     """One tensor, array or number; a number in the dtype to come, so that no digits are lost."""
     if is_number(x):
-        return cast(as_tensor(x, op), dtypes.default_dtype() if dtype is None else dtype)
+        return cast(number_alone(x), dtypes.default_dtype() if dtype is None else dtype)
     if isinstance(x, TensorBase) or hasattr(x, "__cuda_array_interface__"):
         return as_tensor(x, op)
     if dtype is None and type(x) in (float, complex):

@@ -265,6 +265,11 @@ _CURES = {
 
 def _cure(reason: str) -> str:
     begin = reason.partition(",")[0]
+    if "has changed ahead of" in reason:
+        return (
+            "keep a number that changes in an attribute or a variable as a float, which can be an "
+            "input, or pass it as a tensor"
+        )
     return _CURES.get(begin, "rewrite that part if speed matters")
 
 

@@ -13,6 +13,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.op import REGISTRY, Attrs, Op, register
 from probtorch.core.refusals import complex_refused
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_number, number_alone
 from probtorch.core.typed import DType, DTypeLike, TensorLike
 
 __all__ = ["CAST", "cast", "cast_array", "converted", "to_float", "to_inexact"]
@@ -88,13 +89,13 @@ CAST = register(
 
 
 def cast(x: TensorBase, dtype: DType) -> TensorBase:
-    """Return `x` in `dtype`: the same tensor if it already is.
+    """Return `x` in `dtype`: the same tensor if it already is, and stands for no Python number.
 
     Complex numbers are converted to complex ones and to truth values; that they lose their
     imaginary part in silence would be a mistake that nobody sees.
     """
     if x.array.dtype == dtype:
-        return x
+        return x if x._extra is None or not is_number(x) else number_alone(x)
     if x.array.dtype.kind == "c" and np.dtype(dtype).kind not in "cb":
         raise complex_refused(CAST)
     return apply(CAST, (x,), {"dtype": dtype})

@@ -515,6 +515,11 @@ def recent_changes() -> deque[tuple[int, tuple[str, int] | None]]:
     return _CHANGES
 
 
+def _is_number(x: object) -> bool:
+    """Whether something is a tensor in the place of a Python number, whose dtype does not count."""
+    return "number" in (getattr(x, "_extra", None) or ())
+
+
 def unary_door(
     op: Op,
     fn: Callable[..., np.ndarray],
@@ -546,6 +551,8 @@ def unary_door(
         except (TypeError, ValueError) as e:
             raise not_taken(op, (input,), e) from None
         if out is not None:
+            if _RECORDING and _is_number(input):
+                return call(prepared(op, input), out=out)
             return written(op, (input,), r, out)
         if type(r) is not _ndarray:
             if not isinstance(r, _generic):
@@ -573,6 +580,8 @@ def unary_door(
             t.requires_grad = False
             t.grad_fn = None
         if _RECORDING:
+            if _is_number(input):
+                return call(prepared(op, input))
             _tell(op, (input,), EMPTY, t)
         return t
 
@@ -628,6 +637,8 @@ def binary_door(
                     wanted = input.requires_grad or other.requires_grad
                 r = fn(a, b)
         except (AttributeError, ValueError, TypeError, OverflowError):
+            return general(op, fn, (input, other), out)
+        if _RECORDING and (_is_number(input) or _is_number(other)):
             return general(op, fn, (input, other), out)
         if out is not None:
             return written(op, (input, other), r, out)

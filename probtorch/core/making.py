@@ -12,10 +12,11 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from probtorch.core import dtype as dtypes
-from probtorch.core.dispatch import around, wrap
+from probtorch.core.dispatch import apply, around, wrap
+from probtorch.core.op import REGISTRY
 from probtorch.core.refusals import no_numbers, too_large
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import entered
+from probtorch.core.told import entered, is_number, number_alone
 from probtorch.core.typed import DType
 from probtorch.errors import DTypeError
 
@@ -33,7 +34,11 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
     digits.
     """
     if isinstance(value, TensorBase):
-        return value
+        if value._extra is None or not is_number(value):
+            return value
+        dtype = to if to is not None and to.kind == "f" else dtypes.default_dtype()
+        # By its name, as the op is made later.
+        return apply(REGISTRY["cast"], (number_alone(value),), {"dtype": dtype})
     kind = type(value)
     if kind is float or kind is complex:
         dtype = dtypes.as_dtype(kind)

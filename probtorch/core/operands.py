@@ -24,7 +24,7 @@ from probtorch.core.reflected import by_right_operand
 from probtorch.core.refusals import complex_refused, mixed_devices, not_taken, too_large
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import is_number
+from probtorch.core.told import is_number, number_alone
 from probtorch.core.typed import DType
 from probtorch.errors import DomainError, DTypeError
 
@@ -128,7 +128,7 @@ def of_one_dtype(
     for i, x in enumerate(operands):
         if isinstance(x, TensorBase):
             array = x.array
-            if type(array) is not _ndarray:
+            if type(array) is not _ndarray or is_number(x):
                 return None
             if i in skip:
                 if array.dtype.kind != "b":
@@ -161,8 +161,10 @@ def of_one_dtype(
 def prepared(op: Op, x: TensorBase) -> TensorBase:
     """Return the operand of a one-argument op as a tensor of the dtype that `op` computes in.
 
-    Floats are taken in theirs.
+    Floats are taken in theirs, tensors in the place of a Python number in the default one.
     """
+    if is_number(x):
+        return cast(number_alone(x), dtypes.default_dtype())
     try:
         dtype = x.array.dtype
     except AttributeError:

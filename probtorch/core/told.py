@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeGuard, TypeVar
 
 from probtorch.core import dispatch
 from probtorch.core.tensor_base import TensorBase
@@ -34,6 +34,7 @@ __all__ = [
     "is_number",
     "layout_read",
     "number",
+    "number_alone",
     "numbers_shown",
     "place_changed",
     "read",
@@ -132,9 +133,17 @@ def number(table: dict[str, T], key: str) -> T:
     return table[key] if active is None else active.number(table, key)
 
 
-def is_number(x: object) -> bool:
+def is_number(x: object) -> TypeGuard[float]:
     """Whether something is a tensor that stands for a Python number."""
-    return "number" in (getattr(x, "_extra", None) or ())
+    return dispatch._is_number(x)
+
+
+def number_alone(x: object) -> TensorBase:
+    """Return a tensor that stands for a Python number as one of double precision that does not."""
+    assert isinstance(x, TensorBase)
+    t = dispatch.wrap(x.array)
+    alias(x, t, taped=True)
+    return t
 
 
 def as_float(x: float) -> float:

@@ -22,7 +22,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import is_number
+from probtorch.core.told import is_number, number_alone
 from probtorch.core.tree import make_leaf_type
 from probtorch.core.typed import DType, Shape, SizeLike, TensorLike
 from probtorch.distributions import constraints
@@ -108,7 +108,7 @@ def as_parameter(value: Given, name: str, *, as_is: bool = False) -> tuple[Tenso
     """
     if isinstance(value, TensorBase):
         if is_number(value):
-            return value, True
+            return number_alone(value), True
         t = value
     elif type(value) in (float, int, bool):
         whole = as_is and type(value) is not float

@@ -19,6 +19,7 @@ from probtorch.core.misuse import in_our_words
 from probtorch.core.rng import Generator
 from probtorch.core.shape import integer
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_number
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DomainError, DTypeError, ShapeError
 from probtorch.ops import categories, random_integers, sampling
@@ -134,7 +135,7 @@ def _of_floats(op: str, x: TensorBase) -> None:
 
 
 def _number(op: str, name: str, value: object) -> None:
-    if not isinstance(value, (int, float, np.number)):
+    if not (isinstance(value, (int, float, np.number)) or is_number(value)):
         raise DTypeError(
             op,
             expected=f"{name}: a number",

@@ -13,6 +13,7 @@ from probtorch.core.making import as_tensor
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_number
 from probtorch.core.typed import DType, TensorLike
 from probtorch.errors import DTypeError, ShapeError
 from probtorch.ops.arithmetic import abs as absolute
@@ -103,7 +104,7 @@ def lerp(
             got=f"{input.array.dtype} and {end.array.dtype}",
             fix="convert them with .to(dtype)",
         )
-    if isinstance(weight, (int, float)):
+    if isinstance(weight, (int, float)) or is_number(weight):
         first, step = (input, weight) if abs(weight) < 0.5 else (end, weight - 1)
         return first + step * (end - input)
     weight = as_tensor(weight, "lerp")

@@ -23,7 +23,7 @@ from probtorch.core.native import Routine
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import is_constant
+from probtorch.core.told import is_constant, is_number, number_alone
 from probtorch.core.typed import TensorLike
 from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.ops.accumulate import add_up
@@ -364,6 +364,7 @@ def quantile(
 
 def levels(q: TensorLike, x: TensorBase) -> TensorBase:
     """Return the quantiles asked for as a tensor in double precision, which are in [0, 1]."""
+    q = number_alone(q) if is_number(q) else q
     level = q if isinstance(q, TensorBase) else wrap(np.asarray(q, np.float64))
     level = cast(level, float64).to(device_of(x.array))
     found = to_host(level.array)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
+from typing import TypeGuard
 
 from probtorch.backends.registry import device_of, to_host
 from probtorch.core import dtype as dtypes
@@ -26,6 +27,7 @@ from probtorch.core.outputs import takes_out
 from probtorch.core.rng import Generator
 from probtorch.core.shape import broadcast_shapes, sizes
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_number
 from probtorch.core.typed import DType, DTypeLike, SizeLike, TensorLike
 from probtorch.errors import DomainError, DTypeError, ShapeError
 from probtorch.ops.demands import check_allowed, demand
@@ -160,9 +162,7 @@ def _located(
 ) -> tuple[list[TensorBase | float], TensorBase, DType]:
     """Return operands as float tensors or numbers, draws of their common shape, dtype."""
     tensors = [as_tensor(x, name) for x in operands]
-    floats = [
-        x for x, given in zip(tensors, operands, strict=True) if not isinstance(given, (int, float))
-    ]
+    floats = [x for x, given in zip(tensors, operands, strict=True) if not _is_number(given)]
     if dtype is None:
         dtype = dtypes.promote([x.array for x in floats]) if floats else dtypes.default_dtype()
         dtype = dtype if dtype.kind == "f" else dtypes.default_dtype()
@@ -180,17 +180,20 @@ def _located(
         shape = size
     drawn = draws(name, shape, generator)
     located = [
-        x if isinstance(x, (int, float)) else cast(t, dtype)
-        for x, t in zip(operands, tensors, strict=True)
+        x if _is_number(x) else cast(t, dtype) for x, t in zip(operands, tensors, strict=True)
     ]
     return located, drawn, dtype
+
+
+def _is_number(x: object) -> TypeGuard[float]:
+    return isinstance(x, (int, float)) or is_number(x)
 
 
 def _of_sizes(op: str, name: str, value: TensorLike, *, zero: bool = False) -> TensorLike:
     """Return a parameter, or raise DomainError where it is no size; each replay asks again."""
     holds = operator.ge if zero else operator.gt
     expected = "numbers >= 0" if zero else "numbers > 0"
-    if isinstance(value, (int, float)):
+    if _is_number(value):
         if not holds(value, 0.0):
             raise DomainError(
                 f"{op}: {name}", expected=expected, got=repr(value), fix=f"check {name}"

@@ -19,6 +19,7 @@ from probtorch.core.misuse import in_our_words
 from probtorch.core.outputs import takes_out
 from probtorch.core.shape import normalize_dim, normalize_dims
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_number, number_alone
 from probtorch.core.typed import Dims, DTypeLike, TensorLike
 from probtorch.errors import ArgumentError, DTypeError, ShapeError
 from probtorch.ops.accumulate import add_up
@@ -491,7 +492,7 @@ def _slope(x: TensorBase, dim: int, spacing: TensorLike, order: int) -> TensorBa
     if isinstance(spacing, (int, float)):
         steps = wrap(np.full(n - 1, float(spacing)))
     else:
-        at = as_tensor(spacing, "gradient")
+        at = number_alone(spacing) if is_number(spacing) else as_tensor(spacing, "gradient")
         if not at.array.ndim:
             steps = expand(at, (n - 1,))
         elif at.array.shape != (n,):

@@ -910,3 +910,48 @@ def test_tensors_made_of_a_number_that_changes_have_the_digits_of_their_dtype(ma
         change(b)
         assert_close(native(X), fn(X), rtol=1e-15, atol=0.0)
     assert len(native.paths) == 2
+
+
+M = tensor([True, False, True, True, False, False])
+WIDE = X.double()
+
+
+@pytest.mark.parametrize(
+    "body",
+    {
+        "where": lambda x, b: probtorch.where(M, b, 0.5).double() + x,
+        "where, two": lambda x, b: probtorch.where(M, b, b * 3.0).double() + x,
+        "where, beside a tensor": lambda x, b: probtorch.where(M, b, x),
+        "sqrt": lambda x, b: probtorch.sqrt(b).double() * x,
+        "square": lambda x, b: probtorch.square(b).double() * x,
+        "add": lambda x, b: probtorch.add(b, b / 3.0).double() + x,
+        "out": lambda x, b: probtorch.neg(b, out=probtorch.empty(())).double() + x,
+        "as_tensor": lambda x, b: probtorch.as_tensor(b).double() + x,
+        "full_like": lambda x, b: probtorch.full_like(x, b),
+        "lerp": lambda x, b: probtorch.lerp(x, x * 2.0, b),
+        "quantile": lambda x, b: x * probtorch.quantile(x, b),
+        "normal_": lambda x, b: probtorch.empty_like(x).normal_(0, b),
+        "normal_ of singles": lambda x, b: probtorch.empty(6).normal_(0.0, b).double() + x,
+        "uniform_": lambda x, b: probtorch.empty_like(x).uniform_(0, b),
+        "exponential_": lambda x, b: probtorch.empty_like(x).exponential_(b),
+        "normal": lambda x, b: probtorch.normal(0.0, b, (6,)).double() + x,
+        "affine": lambda x, b: dist.AffineTransform(b, b * 2.0).log_abs_det_jacobian(x, x),
+        "power": lambda x, b: dist.PowerTransform(b).log_abs_det_jacobian(x + 2.0, x),
+        "interval": lambda x, b: dist.transforms.IntervalTransform(0.0, b)(x),
+        "gammainc": lambda x, b: probtorch.special.gammainc(b, x + 2.0),
+        "normal density": lambda x, b: dist.Normal(b, b).log_prob(x),
+    }.items(),
+    ids=lambda pair: pair[0],
+)
+def test_a_float_that_changes_is_rounded_as_often_as_a_constant(body):
+    fn, change = attribute(body[1])
+    native = compile(fn)
+    for b in (0.1, 0.2, 0.3, 0.7, 0.9, 0.6):
+        change(b)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CompileWarning)
+            found = outcome(native, WIDE)
+        # The native code may join a product and a sum; nothing is rounded to single precision once
+        # more, or once less.
+        assert_close(found, outcome(fn, WIDE), rtol=1e-13, atol=1e-14)
+    assert len(native.paths) <= 3

@@ -10,10 +10,12 @@ import math
 
 import numpy as np
 
+from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_number, number_alone
 from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -237,7 +239,9 @@ class AffineTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         scale = self.scale
-        if isinstance(scale, TensorBase):
+        if is_number(scale):
+            slope = cast(log(absolute(number_alone(scale))), x.array.dtype)
+        elif isinstance(scale, TensorBase):
             slope = log(absolute(scale))
         else:
             slope = x.new_full((), math.log(abs(scale)))
@@ -253,6 +257,13 @@ def elu() -> ELUTransform:
 def leaky_relu() -> LeakyReLUTransform:
     """Return a `LeakyReLUTransform`: Pyro's name beside those of its flows."""
     return LeakyReLUTransform()
+
+
+def _log(x: float | TensorBase) -> float | Tensor:
+    """The logarithm of a tensor, or of a number in double precision."""
+    if is_number(x):
+        return log(number_alone(x))
+    return log(x) if isinstance(x, TensorBase) else math.log(x)
 
 
 class PowerTransform(Transform):
@@ -290,11 +301,12 @@ class PowerTransform(Transform):
         return power(y, 1.0 / self.exponent)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        if isinstance(self.exponent, TensorBase):
-            slope: float | Tensor = log(absolute(self.exponent))
+        exponent = self.exponent
+        if isinstance(exponent, TensorBase) and not is_number(exponent):
+            slope: float | Tensor = log(absolute(exponent))
         else:
-            slope = math.log(abs(self.exponent))
-        return (self.exponent - 1.0) * log(x) + slope
+            slope = _log(abs(exponent))
+        return (exponent - 1.0) * log(x) + slope
 
 
 class IntervalTransform(Transform):
@@ -334,8 +346,7 @@ class IntervalTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         width = self.upper_bound - self.lower_bound
-        width = log(width) if isinstance(width, TensorBase) else math.log(width)
-        return log_sigmoid_derivative(x) + width
+        return log_sigmoid_derivative(x) + _log(width)
 
 
 class RowsTransform(IntervalTransform):

@@ -19,6 +19,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.signatures import also_called, explain_calls
 from probtorch.core.tensor_base import TensorBase
+from probtorch.core.told import is_number, number_alone
 from probtorch.core.typed import Shape, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
@@ -155,7 +156,7 @@ def _equal(a: float, b: float) -> bool:
 def _tensor(x: TensorLike) -> Tensor:
     """Tensors as they are, arrays without a copy, Python numbers exactly."""
     if isinstance(x, TensorBase):
-        return x
+        return number_alone(x) if is_number(x) else x
     return wrap(np.array(x, np.float64)) if type(x) in (int, float) else as_tensor(x, "transform")
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.backends.registry import array_module
+from probtorch.core.casting import cast
 from probtorch.core.making import as_tensor
+from probtorch.core.told import is_number, number_alone
 from probtorch.ops.scalar import numpy_algebra
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ __all__ = ["quiet", "scipy_value", "tensor_like"]
 
 def tensor_like(x: TensorBase | float, like: TensorBase) -> TensorBase:
     """Return `x`; a Python number as a 0-d tensor of the dtype and device of `like`."""
+    if is_number(x):
+        return cast(number_alone(x), like.array.dtype)
     if not isinstance(x, (int, float)):
         return x
     return as_tensor(array_module(like.array).asarray(x, dtype=like.array.dtype))

@@ -17,6 +17,7 @@ from probtorch.core.casting import cast, to_float
 from probtorch.core.dtype import promote
 from probtorch.core.making import as_tensor
 from probtorch.core.shape import broadcast_shapes
+from probtorch.core.told import is_number
 from probtorch.errors import NotDifferentiableError
 from probtorch.ops.families import unbroadcast
 from probtorch.ops.special.declaration import tensor_like
@@ -33,7 +34,11 @@ __all__ = ["on_host", "rules_from_parts", "shape_operands"]
 
 def shape_operands(op: str, *operands: TensorBase | float) -> tuple[TensorBase, ...]:
     """Return tensors of one float dtype whose shapes broadcast; Python numbers take the dtype."""
-    tensors = [to_float(as_tensor(x, op)) for x in operands if not isinstance(x, (int, float))]
+    tensors = [
+        to_float(as_tensor(x, op))
+        for x in operands
+        if not (isinstance(x, (int, float)) or is_number(x))
+    ]
     like = cast(tensors[0], promote([x.array for x in tensors])) if tensors else as_tensor(0.0)
     tensors = [
         cast(to_float(as_tensor(tensor_like(x, like), op)), like.array.dtype) for x in operands
