@@ -136,7 +136,7 @@ _ONE = (
     "exp log log1p expm1 tanh exp2 log2 log10 sqrt fabs floor ceil trunc rint sin cos tan asin "
     "acos atan sinh cosh asinh acosh atanh cbrt tgamma erf erfc"
 ).split()
-_TWO = "copysign atan2 pow fmod".split()
+_TWO = "copysign atan2 pow fmod nextafter".split()
 _SCIPY = {
     "erfinv": "erfinv",
     "erfcx": "erfcx",

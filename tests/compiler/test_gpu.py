@@ -6,16 +6,13 @@ run on it, marked `gpu`.
 """
 
 import re
-import warnings
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 import probtorch
 from probtorch.backends import cupy_
-from probtorch.compiler.render import cuda, cuda_calls, cuda_nest, cuda_phases
+from probtorch.compiler.render import cuda_calls, cuda_nest
 from probtorch.compiler.render.cuda_schedule import HostLoop, Launch, LibraryCall
 from probtorch.core.dispatch import apply, wrap
 from probtorch.core.op import REGISTRY
@@ -24,7 +21,12 @@ from probtorch.errors import CompileError
 from probtorch.ops import indexing
 from probtorch.ops.control import cond, while_loop
 from tests.compiler.gpu_programs import SEAMS, Job, compiled, put_in_place, run_both_ways
-from tests.compiler.program_strategy import programs
+from tests.compiler.random_gpu_programs import (
+    MAGNIFIED,
+    attempt,
+    check_random,
+    give_nests_many_kernels,
+)
 from tests.contracts import test_compiled_ops as ops
 
 rng = np.random.default_rng(11)
@@ -37,17 +39,7 @@ def copies(request, monkeypatch):
 
 @pytest.fixture
 def many_kernels(monkeypatch):
-    """Give every nest its own kernels, and cut every sum, as if all arrays were large."""
-    monkeypatch.setattr(cuda, "_SMALL", 0)
-    monkeypatch.setattr(cuda, "_SMALL_IN_LOOP", 0)
-    for name, value in (
-        ("_SLICE", 3),
-        ("_SHORT_ROW", 1),
-        ("_LONG_DOT", 2),
-        ("_OWNERS", 4),
-        ("_COLUMN_TERMS", 2),
-    ):
-        monkeypatch.setattr(cuda_phases, name, value)
+    give_nests_many_kernels(monkeypatch)
 
 
 def check(*jobs):
@@ -359,65 +351,6 @@ def test_guards_report_the_first_that_fails():
 
 
 # ---------------------------------------------------------------------------------- random programs
-
-
-def op_names(program):
-    return {step.settings.get(k) for step in program.steps for k in ("op", "then", "other", "kind")}
-
-
-# The differences magnify what SciPy and we round differently. SciPy's upper incomplete gamma
-# function has errors of 3e-14 near a = 0.5, where ours has none (test_cuda_math.py).
-MAGNIFIED = {"lgamma_difference", "digamma_difference", "gammainc", "gammaincc"}
-
-
-def attempt(fn, *calls):
-    """Return a `Job`, or None where an op has no form on a GPU."""
-    try:
-        return Job(fn, *calls)
-    except CompileError as error:
-        if "CPU only" not in str(error):
-            raise
-        return None
-
-
-def jobs_of(found):
-    jobs = []
-    for program, gradients in found:
-        if op_names(program) & MAGNIFIED:
-            continue
-        run = program.with_gradients if gradients else program.run
-        captured = [wrap(x.copy()) for x in program.captured]
-
-        def fn(*xs, run=run, captured=captured):
-            return run(xs, captured)
-
-        jobs.append((program, attempt(fn, *program.inputs)))
-    return [(program, job) for program, job in jobs if job is not None]
-
-
-def check_random(count, steps):
-    found = []
-
-    @settings(
-        deadline=None,
-        derandomize=True,
-        database=None,
-        max_examples=count,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-    )
-    @given(programs(max_steps=steps), st.booleans())
-    def collect(program, gradients):
-        found.append((program, gradients))
-
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore", UserWarning)
-        collect()
-        jobs = jobs_of(found)
-        assert len(jobs) > 0.25 * count
-        for program, job in jobs:
-            wrong = job.compare()
-            assert not wrong, f"{wrong}\n{program!r}"
 
 
 def test_random_programs_agree_with_eager():
