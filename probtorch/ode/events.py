@@ -64,7 +64,8 @@ def odeint_event(
     Raises
     ------
     DomainError
-        If the event does not happen before `t_max`, or is there at the start.
+        If the event does not happen before `t_max`, or is there at the start; if `event_fn` jumps
+        there (a sign, a comparison) and a gradient would have to go through that.
 
     Notes
     -----
@@ -104,11 +105,24 @@ def odeint_event(
     with enable_grad():
         at, where_ = event_t.detach().requires_grad_(), y.detach().requires_grad_()
         value = event_fn(at, problem.state(where_)).reshape(())
-        in_time, in_state = grad(value, [at, where_], allow_unused=True)
+        in_time, in_state = None, None
+        if value.requires_grad:
+            in_time, in_state = grad(value, [at, where_], allow_unused=True)
     slope = problem.f(event_t, y.detach())
     rate = at.new_zeros(()) if in_state is None else (in_state * slope).sum()
     rate = (rate if in_time is None else rate + in_time).detach()
     crossing = event_fn(event_t, problem.state(y)).reshape(())
+    if bool(rate == 0.0):  # it jumps from one side of zero to the other
+        if crossing.requires_grad or y.requires_grad:
+            raise DomainError(
+                "odeint_event",
+                expected="an event_fn with a slope in time where it is zero, as gradients go "
+                "through that",
+                got=f"one that jumps at t = {float(event_t):.6g}",
+                fix="return the quantity itself, y[0] - 1.0, and not its sign; or solve under "
+                "no_grad()",
+            )
+        return event_t, problem.state(rows)
     moved = event_t - (crossing - crossing.detach()) / rate
     final = y + slope.detach() * (moved - moved.detach())
     return moved, problem.state(stack([rows[0], final]))

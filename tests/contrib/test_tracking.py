@@ -208,3 +208,25 @@ def test_what_does_not_go_together_is_refused(settings, error, words):
 
     with pytest.raises(error, match=words):
         use()
+
+
+@pytest.mark.parametrize("name", ["transition", "observation"])
+@pytest.mark.parametrize("use", ["log_prob", "sample"])
+def test_a_matrix_on_the_left_is_refused_where_there_are_as_many_states_as_elements(name, use):
+    parts = {"transition": lambda z: z @ F, "observation": lambda z: z @ F}
+    noise = MultivariateNormal(probtorch.zeros(2, 1, 2), covariance_matrix=tensor(COV))
+    # Of each series another push, which is right however many states there are beside them.
+    push = tensor(np.arange(4.0).reshape(2, 2))
+    parts[name] = lambda z: F @ z if z.ndim == 2 or name == "observation" else z @ F
+    first = normal([0.5, -0.5], COV)
+
+    def made(**parts):
+        return NonlinearGaussianHMM(
+            first, parts["transition"], noise, parts["observation"], noise, duration=2
+        )
+
+    right = made(transition=lambda z: z @ F + push, observation=lambda z: z @ F)
+    x = right.sample()
+    assert x.shape == (2, 2, 2) and right.log_prob(x).shape == (2,)
+    with pytest.raises(ShapeError, match=r"(?s)last dim alone: z @ matrix\.T"):
+        made(**parts).log_prob(x) if use == "log_prob" else made(**parts).sample()

@@ -6,7 +6,7 @@ from scipy.integrate import solve_ivp
 
 import probtorch
 import probtorch.distributions as dist
-from probtorch.autograd import grad
+from probtorch.autograd import grad, no_grad
 from probtorch.compiler.compile import compile
 from probtorch.errors import ArgumentError, DomainError, ShapeError
 from probtorch.func import hessian, jacrev, value_and_grad
@@ -14,6 +14,7 @@ from probtorch.infer import Target
 from probtorch.ode import METHODS, odeint, odeint_adjoint, odeint_event
 from probtorch.ops.pieces import stack
 from probtorch.tensor import tensor
+from probtorch.testing import assert_close
 
 F64 = probtorch.float64
 ADAPTIVE = [name for name, m in METHODS.items() if m.adaptive]
@@ -287,6 +288,25 @@ def test_an_event_ends_the_solution_and_its_time_has_a_gradient(reverse):
         (exact(5, 9.81 + h) - exact(5, 9.81 - h)) / (2 * h), rel=1e-5
     )
     assert grad(speed, [v])[0].item() == pytest.approx(-5 / np.sqrt(25 + 4 * 9.81), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("event", "when"),
+    [
+        (lambda t, y: (y[0] - 0.5).sign(), np.log(2.0)),
+        (lambda t, y: tensor(1.0 if float(t) < 3.0 else -1.0), 3.0),
+        (lambda t, y: (2.6 - t).floor() + 0.5, 2.6),
+    ],
+    ids=["sign", "of Python", "floor"],
+)
+def test_an_event_that_jumps_has_a_time_and_no_gradient(event, when):
+    y0 = tensor([1.0], dtype=F64, requires_grad=True)
+    with no_grad():
+        t, y = odeint_event(lambda t, y: -y, y0, 0.0, event_fn=event, t_max=10.0)
+    assert_close(t.numpy(), when, rtol=1e-6)
+    assert_close(y[1].numpy(), np.exp([-when]), rtol=1e-6)
+    with pytest.raises(DomainError, match=r"(?s)slope in time.*jumps.*not its sign"):
+        odeint_event(lambda t, y: -y, y0, 0.0, event_fn=event, t_max=10.0)
 
 
 def test_what_is_wrong_is_said():

@@ -244,6 +244,7 @@ class NonlinearGaussianHMM(HiddenMarkovModel):
         along = reshape(z.new_tensor(np.eye(h + 1, h)), (h + 1, *(1,) * (len(shape) - 1), h))
         value, slopes = jvp(fn, (expand(z, copies),), (expand(along, copies),))
         self._check_result(name, value, (h + 1, *shape[:-1], size))
+        self._check_rows(name, z)
         return value[h], movedim(slopes[:h], 0, -2)
 
     def _check_result(self, name: str, value: object, shape: Shape) -> None:
@@ -256,6 +257,25 @@ class NonlinearGaussianHMM(HiddenMarkovModel):
                 got=str(got),
                 fix="work on the last dim alone: z[..., 0], stack([...], -1)",
             )
+
+    def _check_rows(self, name: str, z: Tensor) -> None:
+        """Refuse ``matrix @ z`` where there are as many states beside one another as each has
+        elements: its shape is right, and what it mixes are the states.
+        """
+        shape, h = tuple(z.array.shape), self.hidden_dim
+        if h == 1 or shape[-2:-1] != (h,):
+            return
+        # What works on the last dim alone takes one state as well, beside others that it knows.
+        fn: Map = getattr(self, name)
+        try:
+            fn(z[..., :1, :])
+        except ShapeError as error:
+            raise ShapeError(
+                f"{type(self).__name__}({name}=...)",
+                expected=f"a function of states of shape {(*shape[:-2], 1, h)}, as of {shape}",
+                got=str(error).partition("\n")[0],
+                fix="work on the last dim alone: z @ matrix.T in place of matrix @ z",
+            ) from error
 
     def _sample(self, rng: Source, shape: Shape) -> Tensor:
         return self._rsample(rng, shape)
@@ -271,6 +291,7 @@ class NonlinearGaussianHMM(HiddenMarkovModel):
         def step(z: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
             new = self.transition(z)
             self._check_result("transition", new, tuple(z.array.shape))
+            self._check_rows("transition", z)
             return new + move, new + move
 
         moves = movedim(drawn(self.transition_dist, (*batch, count, h)), -2, 0)
@@ -278,6 +299,7 @@ class NonlinearGaussianHMM(HiddenMarkovModel):
         path = movedim(path, 0, -2)
         seen = self.observation(path)
         self._check_result("observation", seen, shape)
+        self._check_rows("observation", path)
         return seen + drawn(self.observation_dist, shape)
 
 
