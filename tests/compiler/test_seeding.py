@@ -1,16 +1,21 @@
 """A compiled function that seeds a generator, or makes one, draws what it draws eagerly."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 import probtorch
 from probtorch import Generator
 from probtorch.compiler.compile import compile
+from probtorch.compiler.paths import CompileWarning
 from probtorch.core.rng import default_generator
 from probtorch.distributions import Normal
 from probtorch.effects.handlers import seed, trace
 from probtorch.effects.primitives import sample
+from probtorch.infer import Target
 from probtorch.tensor import tensor
+from probtorch.testing import assert_close
 
 OWN = Generator(11)
 
@@ -104,3 +109,37 @@ def test_draws_and_states_are_the_eager_ones(fn):
     for expected, got in zip(*found, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-6)
     assert native.reason is None or fn in OTHERS
+
+
+def made_inside():
+    return Generator(4).initial_seed()
+
+
+def seeded_inside():
+    return OWN.manual_seed(9).initial_seed()
+
+
+@pytest.mark.parametrize(
+    ("asked", "eager"),
+    [
+        (probtorch.initial_seed, True),
+        (lambda: default_generator.get_state().seed, True),
+        (OWN.initial_seed, True),
+        (seeded_inside, True),
+        (made_inside, False),
+    ],
+)
+def test_a_density_that_looks_at_a_generator_is_that_of_now(asked, eager):
+    def model():
+        sample("z", Normal(float(asked() % 7), 1.0))
+
+    target = Target.from_model(model)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", CompileWarning)
+        for number in (1, 2, 5, 10):
+            probtorch.manual_seed(number)
+            OWN.manual_seed(number)
+            found = target.value_and_grad(np.array([0.3]))[0]
+            loc = asked() % 7
+            assert_close(found, -0.5 * (0.3 - loc) ** 2 - 0.5 * np.log(2.0 * np.pi))
+    assert len(told) == (1 if eager else 0)

@@ -480,11 +480,13 @@ class Recorder(Subgraphs):
 
     def restarted(self, generator, how):
         """Note that a generator was made, seeded, set, looked at, or has spawned others."""
-        if threading.get_ident() != self.thread or self.frozen or self.abstract:
-            return  # these refuse all draws
+        if threading.get_ident() != self.thread or self.abstract:
+            return  # such a one refuses all draws
         if how == "looked at" and (not _looked_at_by_users() or self._was_made(generator)):
             return  # what it makes is where it is now at each replay, too
-        if how in ("made", "seeded") and self.parent is None:
+        if self.frozen and how != "made" and not _looked_at_by_users():
+            return  # which refuses all draws as well
+        if (how == "made" or (how == "seeded" and not self.frozen)) and self.parent is None:
             now = generator, how, state_of(generator)
             self.restarts.setdefault(len(self.draws), []).append(now)
         elif how != "made":
