@@ -39,6 +39,7 @@ from probtorch.compiler.guards.environment import (
     objects_among,
 )
 from probtorch.compiler.paths import TOO_MANY_NUMBERS, Compiled, Paths, home_of, tell_of_prints
+from probtorch.compiler.record.number import Number
 from probtorch.compiler.record.record import Recorder, record
 from probtorch.compiler.record.returned import ReturnedNumbers
 from probtorch.compiler.verify import ReplayError, next_due
@@ -273,8 +274,6 @@ class CompiledFunction(Compiled):
         """Make inputs of floats among arguments that have changed; returns whether any have."""
         found = self._varying.new_arguments(key)
         if found is None or not self.paths.of(found[1]):
-            return False
-        if self.paths.of(found[1])[0].environment.asks_type:
             return False
         self._varying.follow_arguments(key[0], found[0])
         return True
@@ -567,9 +566,10 @@ class CompiledFunction(Compiled):
             return self._in_python(args, kwargs), _PYTHON
         performed = surroundings().performed()
         given, filled = stand_ins(tensors, key[-1] or (), before), None
+        typed = before.asks_type and bool(places or any(type(x) is Number for x in tensors))
         links = Links(given, tensors)
         try:
-            with Calls(before.suspicious, before.unread) as calls:
+            with Calls(before.suspicious, before.unread, typed=typed) as calls:
                 _, result = record(flat, given, recorder=rec, turns=True)
         except BaseException:
             links.close()
@@ -582,6 +582,8 @@ class CompiledFunction(Compiled):
             links.note_changes()
             for again in made:
                 filled = again.hand_over()
+        if calls.asked_type:
+            rec.refuse("type() where a number that changes may be meant")
         hand_over(given, tensors)
         made.clear()
         out, path = self._made_of(

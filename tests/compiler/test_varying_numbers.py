@@ -955,3 +955,30 @@ def test_a_float_that_changes_is_rounded_as_often_as_a_constant(body):
         # more, or once less.
         assert_close(found, outcome(fn, WIDE), rtol=1e-13, atol=1e-14)
     assert len(native.paths) <= 3
+
+
+class Asking:
+    """Methods that ask for types: one that nobody calls, and one whose answer tells nothing yet."""
+
+    def __init__(self):
+        self.number = 0.1
+
+    def __repr__(this):
+        return f"{type(this).__name__}({type(this.number).__name__})"
+
+    def plain(self, x):
+        return x * self.number
+
+    def asking(self, x):
+        return x * self.number * (1.0 if type(self.number) is float or self.number < 0.6 else 2.0)
+
+
+@pytest.mark.parametrize(("name", "paths"), [("plain", 2), ("asking", len(VALUES))])
+def test_code_that_asks_for_types_keeps_floats_constant_where_it_runs(name, paths):
+    holder = Asking()
+    fn = getattr(holder, name)
+    native = compile(fn)
+    for value in VALUES * 2:
+        holder.number = value
+        assert the_same(native(X), fn(X)), value
+    assert len(native.paths) == paths

@@ -101,8 +101,6 @@ class VaryingNumbers:
         whether there are any.
         """
         found = False
-        if environment.asks_type:
-            return found
         for where in environment.numbers_changed():
             t, key = environment.number_at(where)
             if _name_of(t, key) not in self._constant and is_input(t[key]):

@@ -12,6 +12,7 @@ import types
 
 import numpy as np
 
+from probtorch.compiler.guards.code import asks_type
 from probtorch.compiler.guards.kinds import impure, is_of_library
 from probtorch.errors import user_location
 
@@ -27,11 +28,15 @@ class Calls:
         Without it nothing is heard.
     unread : container of int
         Identities of what must not be gone through: what it counts cannot be watched.
+    typed : bool
+        Whether it matters that the user's code asks for types, as tensors stand in for floats.
 
     Attributes
     ----------
     found : (str, str) or None
         The name of what was called, and the user's line.
+    asked_type : bool
+        Whether code that may have asked for the type of a number was run, or nobody knows.
 
     Notes
     -----
@@ -40,15 +45,18 @@ class Calls:
     nothing is heard.
     """
 
-    def __init__(self, listening=True, unread=()):
-        self.listening, self._unread = listening, unread
-        self.found = None
+    def __init__(self, listening=True, unread=(), typed=False):
+        self.listening, self._unread, self._typed = listening, unread, typed
+        self._judging = listening
+        self.found, self.asked_type = None, False
         # Whose code a frame runs, by the identity of the code; the codes, so that they stay.
         self._users, self._codes = {}, []
 
     def __enter__(self):
         self._before = sys.getprofile()
-        self.listening = self.listening and (self._before is None or callable(self._before))
+        heard = self._before is None or callable(self._before)
+        self.listening = heard and (self.listening or self._typed)
+        self.asked_type = self._typed and not heard
         if self.listening:
             sys.setprofile(self._heard)
         return self
@@ -60,6 +68,10 @@ class Calls:
     def _heard(self, frame, event, arg):
         if self._before is not None:
             self._before(frame, event, arg)
+        if self._typed and event == "call" and self._is_users(frame):
+            self.asked_type = self.asked_type or asks_type(frame.f_code)
+        if not self._judging:
+            return
         if event == "c_call":
             if self._is_users(frame):
                 self._judge(_name_of(arg))

@@ -165,11 +165,11 @@ _OF_VARIABLES = "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME"
 
 @functools.lru_cache(4096)
 def asks_type(code):
-    """Whether code may ask for the type of anything but the object of a method: ``type(self)``, as
+    """Whether code asks for the type of anything but the object of a method: ``type(self)``, as
     the methods that dataclasses write do.
     """
-    found = [_of_self(c, i) for c in _codes(code) for i in _places_of_type(c)]
-    return not found or not all(found)
+    named = (c for c in _codes(code) if "type" in c.co_names)
+    return not all(_of_self(c, i) for c in named for i in _places_of_type(c))
 
 
 def _places_of_type(code):

@@ -28,7 +28,6 @@ from scipy import special
 from probtorch.compiler.guards.by_name import ByName
 from probtorch.compiler.guards.code import (
     asks_locks,
-    asks_type,
     asks_who,
     computes_names,
     formats,
@@ -473,7 +472,7 @@ class Walk(ByName):
                     # In a method such as `__hash__` it is the object's own.
                     own = fn.__name__.startswith("__") and fn.__name__.endswith("__")
                     self.asks_who, self.asks_id = True, self.asks_id or not own
-                self.asks_type = self.asks_type or (name == "type" and asks_type(fn.__code__))
+                self.asks_type = self.asks_type or name == "type"
                 value = vars(builtins)[name]
                 self._dicts.add(dict.get, vars(builtins), name, value)
                 todo.append((value, Way(None, name)))

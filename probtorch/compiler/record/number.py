@@ -5,7 +5,7 @@ in double precision. Divided by zero it raises what Python raises; that it does 
 so is what a comparison with a number says. To the user's code its class is `float`, and it has the
 attributes of one; our own sees a tensor. Where Python looks at the float itself (a dict, a format,
 `round`), the recording hears of a value that holds for this float alone. Nobody hears `type`:
-functions whose code names it have no such inputs (`guards/walk.py`).
+where functions run whose code names it there are no such inputs (`guards/calls.py`).
 """
 
 import operator
