@@ -403,8 +403,12 @@ class Tensor(TensorBase):
     __dlpack__ = values.dlpack
     __dlpack_device__ = values.dlpack_device
 
-    def __getattr__(self, name):
-        return values.other_attribute(self, name)
+    # No `__getattr__`: see `values.LookedFor`.
+    __array_struct__ = values.array_struct
+    __array_interface__ = values.array_interface
+    __cuda_array_interface__ = values.cuda_array_interface
+    unconstrained = values.unconstrained
+    _data = values.masked_data
 
     def __array_namespace__(self, *, api_version=None):
         """Return the functions of the array API standard, for libraries that take any array."""

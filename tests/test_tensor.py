@@ -340,6 +340,37 @@ def test_cpu_tensor_has_no_cuda_interface():
         _ = tensor([1.0]).nonsense
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "__array_struct__",
+        "__array_interface__",
+        "__cuda_array_interface__",
+        "unconstrained",
+        "_data",
+    ],
+)
+def test_what_others_look_for_is_of_single_tensors_and_not_of_the_class(name):
+    class Named(Tensor):
+        pass
+
+    assert not hasattr(Tensor, name)
+    own = Named(2)
+    setattr(own, name, "its own")
+    assert getattr(own, name) == "its own"
+
+
+def test_reading_attributes_asks_no_python_code():
+    # With it in the class, the interpreter reads slots the long way, in every operation.
+    assert not any(
+        "__getattr__" in vars(c) or "__getattribute__" in vars(c) for c in Tensor.__mro__[:-1]
+    )
+    message = "'Parameter' object has no attribute 'nonsense'"
+    with pytest.raises(AttributeError, match=message) as caught:
+        probtorch.nn.Parameter(tensor([1.0])).nonsense  # noqa: B018
+    assert caught.value.name == "nonsense"
+
+
 def test_pickle_and_deepcopy_keep_leaves():
     x = leaf(1.0, 2.0)
     (x * x).sum().backward()

@@ -29,10 +29,14 @@ from probtorch.core.typed import DTypeLike
 from probtorch.errors import AutogradError, DeviceError, DTypeError, ExportError, ShapeError
 
 __all__ = [
+    "LookedFor",
     "apply_",
     "array",
+    "array_interface",
+    "array_struct",
     "buffer",
     "complex_number",
+    "cuda_array_interface",
     "dlpack",
     "dlpack_device",
     "formatted",
@@ -42,18 +46,16 @@ __all__ = [
     "is_nonzero",
     "item",
     "map_",
+    "masked_data",
     "numpy",
-    "other_attribute",
     "real",
     "text",
     "tolist",
     "truth",
+    "unconstrained",
 ]
 
 T = TypeVar("T")
-
-# By which NumPy and others get at memory without a copy.
-_ADDRESSES = ("__array_struct__", "__array_interface__")
 
 
 def item(t: TensorBase) -> Any:
@@ -248,7 +250,7 @@ def array(t: TensorBase, dtype: DTypeLike | None = None, copy: bool | None = Non
 def _for_sparse_product() -> bool:
     """Whether a sparse matrix of SciPy is asking, as the left operand of a product."""
     frame: FrameType | None = sys._getframe(2)
-    if frame is not None and frame.f_code.co_name == "__getattr__":
+    while frame is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
     if frame is None or frame.f_code.co_name != "_matmul_dispatch":
         return False
@@ -319,24 +321,71 @@ def dlpack_device(t: TensorBase) -> tuple[int, int]:
     return t.array.__dlpack_device__()
 
 
-def other_attribute(t: TensorBase, name: str) -> Any:
-    """Return what other libraries look for and tensors have no method for."""
-    shared = name in _ADDRESSES and not t.is_cuda and not (t.requires_grad and grad_enabled())
-    if shared and not _for_sparse_product():
-        array = _told("numpy()", t, t.array)
-        if name == "__array_struct__":
-            return array.__array_struct__  # of NumPy's two the one that keeps the memory
-        # Who reads an address has to keep what is there, whatever becomes of the tensor.
-        return {**array.__array_interface__, "owner": array}
-    if name == "__cuda_array_interface__" and t.is_cuda:
-        return getattr(t.array, name)
-    if name == "unconstrained":
-        leaf = (t._extra or {}).get(name, t if t.is_leaf and t.requires_grad else None)
-        if leaf is not None:  # of a `param` statement; one without a constraint is the leaf itself
-            return lambda: leaf
-    if name == "_data" and t.requires_grad and grad_enabled():
-        raise refuse_array(t, "a masked array")  # they look for it before they ask for the array
-    raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+class LookedFor:
+    """An attribute that other libraries look for, and that only some tensors have.
+
+    A `__getattr__` of the class would do, but where there is one Python reads every attribute the
+    long way, the slots too, which takes ten times as long. As with that, an instance's own goes
+    first, and the class has none.
+    """
+
+    def __init__(self, find: Callable[[TensorBase], object]) -> None:
+        self.find, self.__doc__ = find, find.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, t: TensorBase | None, owner: type) -> object:
+        found = None if t is None else self.find(t)
+        if found is None:
+            whose = f"type object {owner.__name__!r}" if t is None else f"{owner.__name__!r} object"
+            message = f"{whose} has no attribute {self.name!r}"
+            raise AttributeError(message, name=self.name, obj=owner if t is None else t)
+        return found
+
+
+def _shared(t: TensorBase) -> np.ndarray | None:
+    """Return the array that others may get at without a copy, None if they may not."""
+    if t.is_cuda or (t.requires_grad and grad_enabled()) or _for_sparse_product():
+        return None
+    return _told("numpy()", t, t.array)
+
+
+@LookedFor
+def array_struct(t: TensorBase) -> object:
+    """Of NumPy's two ways to memory the one that keeps it."""
+    array = _shared(t)
+    return None if array is None else array.__array_struct__
+
+
+@LookedFor
+def array_interface(t: TensorBase) -> dict[str, object] | None:
+    """The address and layout of the memory; who reads it has to keep what is there."""
+    array = _shared(t)
+    # Whatever becomes of the tensor.
+    return None if array is None else {**array.__array_interface__, "owner": array}
+
+
+@LookedFor
+def cuda_array_interface(t: TensorBase) -> object:
+    """The same on a GPU."""
+    array: Any = t.array
+    return array.__cuda_array_interface__ if t.is_cuda else None
+
+
+@LookedFor
+def unconstrained(t: TensorBase) -> Callable[[], TensorBase] | None:
+    """Return the leaf of a `param` statement's value; one without a constraint is it itself."""
+    itself = t if t.is_leaf and t.requires_grad else None
+    leaf = (t._extra or {}).get("unconstrained", itself)
+    return None if leaf is None else lambda: leaf
+
+
+@LookedFor
+def masked_data(t: TensorBase) -> None:
+    """What masked arrays look for before they ask for the array."""
+    if t.requires_grad and grad_enabled():
+        raise refuse_array(t, "a masked array")
 
 
 def text(t: TensorBase) -> str:

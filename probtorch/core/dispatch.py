@@ -385,21 +385,26 @@ def applied_in_turn(
     """Do what `applied` does, of a view `array` of `x` that nobody sees but the op `then`, and of
     the view `last` that this makes of it.
     """
-    between = around(array)
-    if x._base is None and (x._extra is None or "root" not in x._extra):
-        # As most are; nobody will ask the one between to learn anything.
+    between, t = around(array), around(last)
+    # As most are; nobody will ask the one between to learn anything.
+    owns = x._base is None and (x._extra is None or "root" not in x._extra)
+    taped = x.requires_grad and (not _UNTAPED or _MODE.grad)
+    if owns:
         between._base, between._version = x, _CLOCK
     else:
         _know_memory(x, between)
-    taped = not _UNTAPED or _MODE.grad
-    if x.requires_grad and taped:
+    if taped:
         _attach(TapeNode(op, (x,), attrs), between, False)
     active = _MODE.recorder if _RECORDING else None
     if active is not None:
         active.applied(op, (x,), attrs, between)
-    t = around(last)
-    _know_memory(x, t)
-    if between.requires_grad and taped:
+    if owns:
+        t._base, t._version = x, _CLOCK
+        if not x.requires_grad and last.dtype.kind in "fc":
+            know_view(x, t)
+    else:
+        _know_memory(x, t)
+    if taped and between.requires_grad:
         _attach(TapeNode(then, (between,), given), t, False)
     if active is not None:
         active.applied(then, (between,), given, t)
@@ -582,7 +587,9 @@ def unary_door(
         if _RECORDING:
             if _is_number(input):
                 return call(prepared(op, input))
-            _tell(op, (input,), EMPTY, t)
+            active = _MODE.recorder
+            if active is not None:
+                active.applied(op, (input,), EMPTY, t)
         return t
 
     return call
@@ -668,7 +675,9 @@ def binary_door(
             t.requires_grad = False
             t.grad_fn = None
         if _RECORDING:
-            _tell(op, (input, other), EMPTY, t)
+            active = _MODE.recorder
+            if active is not None:
+                active.applied(op, (input, other), EMPTY, t)
         return t
 
     return call

@@ -35,9 +35,10 @@ __all__ = ["Vindex", "getitem", "index_put", "setitem", "vindex"]
 
 def getitem(x: TensorBase, key: Index) -> TensorBase:
     """x[key] with NumPy's rules; differentiable in `x`."""
-    quick = _plain_view(x, key)
-    if quick is not None:
-        return quick
+    if recorder() is None:
+        quick = _plain_view(x, key)
+        if quick is not None:
+            return quick
     if type(key) is int and x.array.ndim:
         n = x.array.shape[0]
         if -n <= key < n:
@@ -75,9 +76,11 @@ _PLAIN_KEYS = frozenset((int, slice, type(None), type(Ellipsis)))
 
 
 def _plain_view(x: TensorBase, key: Index) -> TensorBase | None:
-    """Return x[key] where NumPy alone can make it: a view, off the tape; else None."""
+    """Return x[key] where NumPy alone can make it: a view, off the tape; else None. To be called
+    while nobody listens.
+    """
     array = x.array
-    if type(array) is not np.ndarray or recorder() is not None:
+    if type(array) is not np.ndarray:
         return None
     if type(key) is int:
         where: object = (key, ...)  # a view where the index alone gives a number

@@ -19,7 +19,11 @@ UNTOLD = {
     "__module__",
     "__doc__",
     "__annotations__",  # made by Python when something in the process asks for them
-    "__getattr__",
+    "__array_struct__",
+    "__array_interface__",
+    "__cuda_array_interface__",
+    "_data",
+    "unconstrained",
     "__array_ufunc__",
     "__array_function__",
     "__firstlineno__",  # of every class, from Python 3.13 on

@@ -81,18 +81,54 @@ def _held(made):
     return found
 
 
-def _ids_of_results(log):
-    """Return the ids of all tensors that operations put out, and of what holds several."""
-    outs = list(map(_results, log))
-    found = set(map(id, outs))
-    if tuple in set(map(type, outs)):
-        found.update(id(o) for out in outs if type(out) is tuple for o in out)
-    return found
+class _Log(list):
+    """What was heard: of each operation its inputs, its attributes and what it put out, one after
+    the other in one list, of which a column of all turns is one slice.
+    """
+
+    __slots__ = ()
+
+    @property
+    def heard(self):
+        """How many operations there are."""
+        return len(self) // WIDTH
+
+    def inputs(self, first=0, last=None, step=1):
+        """Return the inputs of some operations."""
+        return self[WIDTH * first : _wide(last) : WIDTH * step]
+
+    def attrs(self, first=0, last=None, step=1):
+        """Return the attributes of some operations."""
+        return self[WIDTH * first + 1 : _wide(last) : WIDTH * step]
+
+    def outs(self, first=0, last=None, step=1):
+        """Return what some operations put out."""
+        return self[WIDTH * first + 2 : _wide(last) : WIDTH * step]
+
+    def entries(self, first=0):
+        """Return the inputs, attributes and results of each operation from `first` on."""
+        return zip(self.inputs(first), self.attrs(first), self.outs(first), strict=True)
+
+    def ids_of_results(self):
+        """Return the ids of all tensors that were put out, and of what holds several."""
+        outs = self.outs()
+        found = set(map(id, outs))
+        if tuple in set(map(type, outs)):
+            found.update(id(o) for out in outs if type(out) is tuple for o in out)
+        return found
 
 
+# What is kept of each operation.
+WIDTH = 3
+
+
+def _wide(last):
+    return None if last is None else WIDTH * last
+
+
+_chained = itertools.chain.from_iterable
 _wants_gradient = operator.attrgetter("requires_grad")
 _shape_of = operator.attrgetter("array.shape")
-_results = operator.itemgetter(2)
 _references = sys.getrefcount
 # References that Python counts of what one list alone holds.
 (ALONE,) = map(_references, [TensorBase()])
@@ -109,7 +145,7 @@ class Following:
         self.recorder, self.turns = recorder, turns
         self.period = len(turns.operations)
         self.lag = max((c.lag for c in itertools.chain.from_iterable(turns.columns)), default=0)
-        self.log, self.fresh = [], []
+        self.log, self.fresh = _Log(), []
         self.known = 0  # turns at the beginning of the log that were compared
         # What the recorder made of the first operations: how many they are, and their nodes.
         self.began, self.removed = 0, []
@@ -125,17 +161,18 @@ class Following:
         period = len(operations)
         turns = Turns(operations, columns)
         found = cls(recorder, turns)
-        log = [(inputs, attrs, out) for _, inputs, attrs, out, _ in events]
+        log = _Log(_chained((inputs, attrs, out) for _, inputs, attrs, out, _ in events))
         # First turns may not fit.
         while True:
-            count = len(log) // period
+            count = log.heard // period
             if count < least_turns(period) + found.lag:
                 return None
             misfits = found._compare(log, 0, count)[0] | found._too_early(log)
             if not misfits:
                 break
             skipped = (max(misfits) + 1) * period
-            log, events = log[skipped:], events[skipped:]
+            del log[: WIDTH * skipped]
+            events = events[skipped:]
         found.log = log
         # Nodes that were made give way to those of turns.
         for operation, event in zip(operations, events, strict=False):
@@ -159,12 +196,12 @@ class Following:
 
     def begin(self):
         """Hear of operations in the place of the recorder, until it takes its methods back."""
-        recorder, append = self.recorder, self.log.append
+        recorder, extend = self.recorder, self.log.extend
         # None, which is no operation, comes when it is time to compare. An operation with parts
         # comes as a tuple: what is heard of it are these.
         ops = [(x.op,) if _parts(x.op) else x.op for x in self.turns.operations]
         lines = [x.attrs for x in self.turns.operations]
-        behind = len(self.log) % self.period
+        behind = self.log.heard % self.period
         together = max(TOGETHER // self.period, min(LONG_TOGETHER // self.period, MANY_TURNS))
         order = [*ops * max(together, MIN_TURNS), None]
         following = itertools.chain(order[behind:], itertools.cycle(order)).__next__
@@ -172,14 +209,14 @@ class Following:
         def applied(op, inputs, attrs, out):
             expected = following()
             if op is expected:
-                append((inputs, attrs, out))
+                extend((inputs, attrs, out))
                 return
             if expected is None:
                 expected = following() if self._note() else None
             if op is expected:
-                append((inputs, attrs, out))
+                extend((inputs, attrs, out))
             elif type(expected) is tuple and op is expected[0]:
-                append(((), attrs, ()))
+                extend(((), attrs, ()))
                 recorder._record_parts(op, inputs, attrs, out)
             else:
                 recorder.leave_turns()
@@ -193,14 +230,14 @@ class Following:
 
         def alias(source, t, taped):
             if expects(ALIAS):
-                append(((source,), EMPTY, t))
+                extend(((source,), EMPTY, t))
             else:
                 recorder.leave_turns()
                 recorder.alias(source, t, taped)
 
         def not_nan(t):
             if expects(NUMBER):
-                append(((t,), lines[len(self.log) % self.period], ()))
+                extend(((t,), lines[self.log.heard % self.period], ()))
             else:
                 recorder.leave_turns()
                 recorder._not_nan(t)
@@ -211,12 +248,13 @@ class Following:
 
     def _too_early(self, log):
         """Return the turns up to which the turns of a log make what all of them read."""
-        made = made_by([(None, None, None, out) for *_, out in log])
+        made = made_by([(None, None, None, out) for out in log.outs()])
         wrong = set()
         for r, columns in enumerate(self.turns.columns):
             for j, column in enumerate(columns):
                 first = range(column.lag) if column.kind == "made" else ()
-                found = [made.get(id(log[t * self.period + r][0][j])) for t in first]
+                heard = log.inputs(r, step=self.period)
+                found = [made.get(id(heard[t][j])) for t in first]
                 wrong.update(t for t, place in zip(first, found, strict=True) if place is not None)
                 if column.kind == "same" and id(column.value) in made:
                     wrong.add(made[id(column.value)][0] // self.period)
@@ -254,7 +292,8 @@ class Following:
             return False
         if i < self.known * self.period:
             return True
-        found = [self.is_constant(x) for x in self.log[i][0] if isinstance(x, TensorBase)]
+        inputs = self.log[WIDTH * i]
+        found = [self.is_constant(x) for x in inputs if isinstance(x, TensorBase)]
         return False if False in found else None if None in found else True
 
     def _value(self, t):
@@ -264,15 +303,15 @@ class Following:
 
     def _find(self, t):
         """Return which entry of the log made a tensor, and as which output; None and 0 if none."""
-        log = self.log
-        last, first = len(log) - 1, max(len(log) - RECENT, 0) - 1
+        outs = self.log.outs()
+        last, first = len(outs) - 1, max(len(outs) - RECENT, 0) - 1
         for i in range(last, first, -1):
-            if log[i][2] is t:
+            if outs[i] is t:
                 return i, 0
-        if id(t) not in _ids_of_results(log):
+        if id(t) not in self.log.ids_of_results():
             return None, 0
         for i in range(last, -1, -1):
-            for k, o in enumerate(outputs(log[i][2])):
+            for k, o in enumerate(outputs(outs[i])):
                 if o is t:
                     return i, k
         return None, 0
@@ -291,33 +330,31 @@ class Following:
         """
         period, turns = self.period, self.turns
         end = count * period
-        columns = [list(zip(*log[r:end:period], strict=True)) for r in range(period)]
+        results = [log.outs(r, end, period) for r in range(period)]
         misfits, rows = set(), []
         constants = _Constants(self.recorder, log, self.fresh)
-        for operation, of_turn, (inputs, attrs, outs) in zip(
-            turns.operations, turns.columns, columns, strict=True
-        ):
-            wrong, begins = operation.misfits(attrs[first:])
+        for r, (operation, of_turn) in enumerate(zip(turns.operations, turns.columns, strict=True)):
+            begin = first * period + r
+            inputs, outs = log.inputs(begin, end, period), results[r][first:]
+            wrong, begins = operation.misfits(log.attrs(begin, end, period))
             misfits.update(wrong)
             for k, (shape, wanted) in enumerate(operation.forms):
-                results = _outputs(operation, outs[first:], k)
-                found = list(map(_wants_gradient, results))
-                if found.count(wanted) != len(found):
-                    misfits.update(t for t, w in enumerate(found) if w is not wanted)
+                found = _outputs(operation, outs, k)
+                if (not wanted) in map(_wants_gradient, found):
+                    misfits.update(t for t, o in enumerate(found) if o.requires_grad is not wanted)
                 if operation.op.family == "elementwise":
                     continue  # follows from that of the operands
-                found = list(map(_shape_of, results))
+                found = list(map(_shape_of, found))
                 if found.count(shape) != len(found):
                     misfits.update(t for t, s in enumerate(found) if s != shape)
-            row, inputs = [], inputs[first:]
-            counts = list(map(len, inputs))
-            if counts.count(len(of_turn)) != len(counts):
+            row, heard_of = [], _transposed(inputs, len(of_turn))
+            if heard_of is None:
                 return set(range(count - first)), []
-            for column, heard in zip(of_turn, zip(*inputs, strict=True), strict=True):
+            for column, heard in zip(of_turn, heard_of, strict=True):
                 made = None
                 if column.made:
                     maker = turns.operations[column.place]
-                    before = columns[column.place][2][max(first - column.lag, 0) :]
+                    before = results[column.place][max(first - column.lag, 0) :]
                     made = _outputs(maker, before, column.output)
                 wrong, data = _fit(column, heard, made, first, constants)
                 misfits.update(wrong)
@@ -330,7 +367,7 @@ class Following:
         it fits. What does not stays in the log.
         """
         log, turns, first = self.log, self.turns, self.known
-        count = len(log) // self.period
+        count = log.heard // self.period
         if count == first:
             return True
         misfits, rows = self._compare(log, first, count)
@@ -364,13 +401,14 @@ class Following:
         size, made = count * period, []
         self.forgotten += size
         for r, operation in enumerate(turns.operations):
-            outs = list(map(_results, self.log[r:size:period]))
+            outs = self.log.outs(r, size, period)
             for k in range(len(operation.forms)):
                 made.append((r, k, _outputs(operation, outs, k)))
         fresh = list(map(weakref.ref, self.fresh))
         # Of turns that were compared only the results are wanted.
         end = size + self.known * period
-        self.log[:end] = [((), attrs, out) for _, attrs, out in self.log[size:end]]
+        self.log[WIDTH * size : WIDTH * end : WIDTH] = [()] * (end - size)
+        del self.log[: WIDTH * size]
         self.fresh.clear()
         del outs  # which `made` alone is to hold
         for r, k, turn, ref in _held(made):
@@ -385,7 +423,7 @@ class Following:
                 recorder.cut.add(id(t))
         kept = [t for t in [ref() for ref in fresh] if t is not None]
         if kept:
-            still = _ids_of_results(self.log)
+            still = self.log.ids_of_results()
             for t in kept:
                 if id(t) not in still:
                     recorder.keep(t)
@@ -398,16 +436,16 @@ class Following:
         """
         recorder, watch, nodes = self.recorder, self.recorder.watch, self.recorder.graph.nodes
         self._note()
-        behind = len(self.log) - self.known * self.period
+        behind = self.log.heard - self.known * self.period
         if self.worth:
-            rest = self.log[self.known * self.period :]
+            rest = list(self.log.entries(self.known * self.period))
             self._forget(self.known)
             self.turns.settle(recorder.value_of)
             watch.heard += self.turns.turns * self.period - self.began
             if self.turns.numbers:
                 recorder.turns_of_numbers.append(self.turns)
         else:
-            rest = self.log[self.began :]
+            rest = list(self.log.entries(self.began))
             nodes[-1:] = self.removed
             for removed in self.removed:
                 for v in removed.outs:
@@ -438,6 +476,14 @@ class Following:
         watch.ended(self.period, behind)
 
 
+def _transposed(inputs, count):
+    """Return each of `count` operands in all turns, None where a turn has another number."""
+    if set(map(len, inputs)) != {count}:
+        return None
+    flat = list(_chained(inputs))
+    return [flat[j::count] for j in range(count)]
+
+
 class _Constants:
     """Which tensors are constants that no operation made."""
 
@@ -454,7 +500,7 @@ class _Constants:
         if v is not None:
             return v.static
         if self._outs is None:
-            self._outs = _ids_of_results(self._log)
+            self._outs = self._log.ids_of_results()
             self._made = set(map(id, self._fresh))
         if key in self._outs or key in recorder.turned:
             return False

@@ -177,6 +177,9 @@ class Operation:
             fits = (spec[:, :, 1:] == self.form).all((1, 2))
             return list(np.flatnonzero(~fits)), spec[:, :, 0]
         first = self.attrs
+        # Of what is empty, as attributes of elementwise operations are, equal is the same.
+        if not first and attrs.count(first) == len(attrs):
+            return (), None
         if all(map(operator.is_, attrs, itertools.repeat(first))):
             return (), None
         return [t for t, a in enumerate(attrs) if a is not first and repr(a) != self.text], None
