@@ -1,7 +1,9 @@
 """Loops in native code end when a signal handler raises, and go on where it does not."""
 
 import contextlib
+import math
 import os
+import re
 import signal
 import threading
 import time
@@ -9,6 +11,7 @@ import time
 import pytest
 
 import probtorch
+from probtorch.compiler.native import host
 from probtorch.distributions import Normal
 from probtorch.infer import Target
 from probtorch.tensor import tensor
@@ -125,3 +128,56 @@ def test_a_density_is_stopped():
         target.value_and_grad([2.5])
     value, _ = target.value_and_grad([1.0])
     assert value == pytest.approx(-0.5 - 0.9189385332046727 - 3.0)
+
+
+def _blocks_in_loops(function):
+    """The basic blocks of an LLVM function from which a way leads back to them, as texts."""
+    texts = [str(block) for block in function.blocks]
+    names = [re.match(r"\s*\"?([\w.$-]+)\"?:", text).group(1) for text in texts]
+    after = {
+        name: set(re.findall(r'label %"?([\w.$-]+)"?', text))
+        for name, text in zip(names, texts, strict=True)
+    }
+
+    def reached(name):
+        found, todo = set(), list(after[name])
+        while todo:
+            if (x := todo.pop()) not in found:
+                found.add(x)
+                todo += after[x]
+        return found
+
+    return [text for name, text in zip(names, texts, strict=True) if name in reached(name)]
+
+
+def test_what_is_the_same_in_each_round_is_computed_before_them(monkeypatch):
+    optimised = []
+
+    class Machine:
+        def __init__(self, machine):
+            self._machine = machine
+
+        def __getattr__(self, name):
+            return getattr(self._machine, name)
+
+        def emit_object(self, module):
+            optimised.append(module.clone())
+            return self._machine.emit_object(module)
+
+    make = host._machine
+    monkeypatch.setattr(host, "_machine", lambda *args: Machine(make(*args)))
+    monkeypatch.setenv("PROBTORCH_CACHE", "0")
+
+    def fn(x, end):
+        scale = x * 2.0
+        return probtorch.while_loop(
+            lambda s: s[0] < end, lambda s: (s[0] + 1.0, s[1] + scale.log()), (end * 0.0, end * 0.0)
+        )[1]
+
+    f = native(fn, tensor(2.0).double(), tensor(5.0).double())
+    assert f(tensor(2.0).double(), tensor(3.0).double()).item() == pytest.approx(3 * math.log(4.0))
+    (program,) = (m for m in optimised if "pt_log_f64(" in str(m) and "pt_poll" in str(m))
+    (run,) = (x for x in program.functions if not x.is_declaration and x.name == "run")
+    inside = "".join(_blocks_in_loops(run))
+    assert "pt_poll" in inside and "pt_log_f64" in str(run)
+    assert "pt_log_f64" not in inside

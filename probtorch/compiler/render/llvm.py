@@ -222,14 +222,16 @@ class Driver(ProgramFunction):
             return self.scalar(loop.flag)
 
         with self.repeat_while(goes_on):
+            self.run(loop.body)
+            # At the end: what a round always does, and does the same each time, LLVM takes out of
+            # the loop, but not from behind a way out of it.
             if interrupts.supported():
                 self._poll()
-            self.run(loop.body)
 
     def _poll(self):
         """Count a round of a loop, and return from `run` if Ctrl-C was pressed."""
         if self.rounds is None:
-            self.module.declare(runtime.declaration("pt_poll"))
+            self.module.declare(f"{runtime.declaration('pt_poll')} {interrupts.MEMORY}")
             self.rounds = self.on_stack(3, "i64")
             with self.at_head():
                 for i, n in enumerate((interrupts.ROUNDS, 0, interrupts.ROUNDS)):

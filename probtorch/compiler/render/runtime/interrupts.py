@@ -16,7 +16,7 @@ import time
 
 from probtorch.compiler.lang.function import KernelRoutine
 
-__all__ = ["DECLARATIONS", "MODULE", "ROUNDS", "ROUTINES", "supported"]
+__all__ = ["DECLARATIONS", "MEMORY", "MODULE", "ROUNDS", "ROUTINES", "supported"]
 
 MODULE = "interrupts"
 # Rounds before the first question.
@@ -40,6 +40,12 @@ DECLARATIONS = (
     "declare void @PyErr_Fetch(ptr, ptr, ptr)",
     "declare i64 @PyThread_get_thread_ident()",
 )
+
+
+# What `pt_poll` says of itself to who calls it: of the memory that a program knows, it reads and
+# writes the rounds alone. So what a loop reads need not be read anew after each question. (What a
+# handler writes into arrays comes as if another thread had written it: now or with the next run.)
+MEMORY = "memory(argmem: readwrite, inaccessiblemem: readwrite)"
 
 
 def supported():
