@@ -639,7 +639,8 @@ def binary_door(
                     wanted = input.requires_grad
                 else:
                     b = other.array
-                    if a.dtype is not b.dtype or a.dtype.kind not in kinds:
+                    # Arrays of ctypes, and unpickled ones, have dtypes of their own.
+                    if (a.dtype is not b.dtype and a.dtype != b.dtype) or a.dtype.kind not in kinds:
                         return general(op, fn, (input, other), out)
                     wanted = input.requires_grad or other.requires_grad
                 r = fn(a, b)

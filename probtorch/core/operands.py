@@ -133,7 +133,7 @@ def of_one_dtype(
             if i in skip:
                 if array.dtype.kind != "b":
                     return None
-            elif array.dtype is not dtype:
+            elif array.dtype is not dtype and (dtype is None or array.dtype != dtype):
                 if dtype is not None or array.dtype.kind != "f":
                     return None
                 dtype = array.dtype

@@ -77,8 +77,13 @@ def check_value(owner: str, value: Tensor, support: Constraint) -> bool:
     It is not where the support depends on a site that is summed out, as that of a count of at most
     n does on n: under some of its values the data are impossible, and that is no error.
     """
-    inside = without_tape(support.check, value)
     active = recorder()
+    if type(support) is constraints.Real and value.array.ndim == 0:
+        # Most data are, and come one by one in loops over time.
+        fixed = active is None or active.is_constant(value)
+        if fixed and _number_inside(support, value.array.item()):
+            return True
+    inside = without_tape(support.check, value)
     if active is not None and active.excuses(inside):
         return False
     require(inside, lambda: _bad_value(owner, value, support, inside))
@@ -96,9 +101,16 @@ def require(inside: Tensor, error: Callable[[], Exception]) -> None:
         raise error()
 
 
-@functools.lru_cache(4096)
 def _number_inside(constraint: Constraint, number: float) -> bool:
-    """Whether a number is inside a constraint; models repeat the same few numbers."""
+    """Whether a number is inside a constraint."""
+    if type(constraint) is constraints.Real:
+        return number == number
+    return _known_inside(constraint, number)
+
+
+@functools.lru_cache(4096)
+def _known_inside(constraint: Constraint, number: float) -> bool:
+    """The same, of one that models repeat."""
     return bool(constraint.check(wrap(np.array(number))).array)
 
 

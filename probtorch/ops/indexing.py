@@ -26,7 +26,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Index, TensorLike
 from probtorch.errors import ArgumentError, DeviceError, ShapeError, TensorIndexError
 from probtorch.ops.index_keys import Entry, parse, with_masks_of_dims
-from probtorch.ops.movement import expand, permute, place, reshape, row, slice_
+from probtorch.ops.movement import expand, permute, place, reshape, row, rows, slice_
 from probtorch.ops.take_put import put, slice_put, take
 from probtorch.ops.view_places import is_there
 
@@ -43,6 +43,8 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
         n = x.array.shape[0]
         if -n <= key < n:
             return row(x, key % n)
+    elif type(key) is slice and x.array.ndim and _has_numbers(key):
+        return rows(x, key)
     elif type(key) is tuple and _INTEGERS.issuperset(map(type, key)):
         sizes = x.array.shape
         if 0 < len(key) <= len(sizes) and all(-n <= i < n for i, n in zip(key, sizes)):
@@ -71,7 +73,14 @@ def getitem(x: TensorBase, key: Index) -> TensorBase:
     return take(x, tuple(index), list(index.values()))
 
 
+def _has_numbers(key: slice) -> bool:
+    """Whether bounds and step are Python's own numbers, or none; a step of 0 is an error."""
+    kinds = type(key.start), type(key.stop), type(key.step)
+    return _BOUNDS.issuperset(kinds) and key.step != 0
+
+
 _INTEGERS = frozenset((int,))
+_BOUNDS = frozenset((int, type(None)))
 _PLAIN_KEYS = frozenset((int, slice, type(None), type(Ellipsis)))
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "reshape",
     "reversed_dims",
     "row",
+    "rows",
     "slice_",
     "slice_at",
     "squeeze",
@@ -418,6 +419,17 @@ def row(x: TensorBase, i: int) -> TensorBase:
     array, rest = x.array, x.array.shape[1:]
     spec = ((i, 1, 1), *[(0, 1, n) for n in rest]) if rest else ((i, 1, 1),)
     return _without_dims(x, spec, array[i : i + 1], rest)
+
+
+def rows(x: TensorBase, key: slice) -> TensorBase:
+    """Return the elements of the first dim at a slice of Python's numbers."""
+    array, (n, *rest) = x.array, x.array.shape
+    start, stop, step = key.indices(n)
+    count = len(range(start, stop, step))
+    if start == 0 and step == 1 and count == n:
+        return _itself(x)
+    spec = ((start, step, count), *[(0, 1, m) for m in rest])
+    return applied(_SLICE, x, array[key], {"spec": spec})
 
 
 def slice_at(x: TensorBase, dim: int, i: int) -> TensorBase:

@@ -7,6 +7,7 @@ import pytest
 
 import probtorch.distributions as dist
 from probtorch.autograd import grad
+from probtorch.compiler.compile import compile
 from probtorch.core.dtype import default_dtype_as, float32, float64
 from probtorch.core.rng import Generator, default_generator, manual_seed
 from probtorch.distributions import constraints
@@ -133,6 +134,20 @@ def test_a_nan_parameter_names_the_op_that_made_it():
     with pytest.raises(DomainError) as caught:
         dist.Normal(x.log(), 1.0)
     assert caught.value.got == "nan" and "log" in caught.value.fix
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_a_nan_among_data_that_come_one_by_one_is_refused(compiled):
+    data = tensor(np.array([0.5, math.nan, 1.0]))
+
+    def density(loc):
+        return sum(dist.Normal(loc, 1.0).log_prob(data[t]) for t in range(3))
+
+    fn = compile(density) if compiled else density
+    for _ in range(2):
+        with pytest.raises(DomainError, match="outside the support") as caught:
+            fn(tensor(0.0))
+        assert caught.value.got == "nan"
 
 
 def test_an_indefinite_covariance_names_its_least_eigenvalue():

@@ -487,3 +487,29 @@ def test_places_that_are_not_there_are_refused_on_the_tape_too(key):
     t = probtorch.zeros(3, 4, 1).requires_grad_()
     with pytest.raises(IndexError):
         t[key]
+
+
+ROWS = [slice(None), slice(1, 3), slice(-2, None), slice(None, None, -2), slice(3, 1), slice(9, 12)]
+
+
+@pytest.mark.parametrize("key", ROWS, ids=str)
+def test_slices_of_numbers_are_views_on_the_tape_and_in_recordings_too(key):
+    x = np.arange(12.0).reshape(4, 3)
+    t = probtorch.tensor(x).requires_grad_()
+    taken = t[key]
+    (taken * 3.0).sum().backward()
+    wanted = np.zeros_like(x)
+    wanted[key] = 3.0
+    assert taken.shape == x[key].shape
+    np.testing.assert_array_equal(taken.detach().numpy(), x[key])
+    np.testing.assert_array_equal(t.grad.numpy(), wanted)
+    with probtorch.no_grad():
+        assert not t[key].requires_grad
+    compiled = probtorch.compile(lambda t: t[key] * 3.0)
+    for _ in range(2):
+        np.testing.assert_array_equal(compiled(probtorch.tensor(x)).numpy(), x[key] * 3.0)
+
+
+def test_a_step_of_zero_is_refused_on_the_tape_too():
+    with pytest.raises(TensorIndexError, match="step that is not 0"):
+        probtorch.zeros(3).requires_grad_()[::0]

@@ -1,11 +1,13 @@
 """What is done in a shorter way where nobody listens, held against what a listener sees."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
 import probtorch as pt
+from probtorch.core import operands
 from probtorch.nn import functional as F
 from probtorch.ops.filling import _BELOW_ONE
 from probtorch.ops.scans import linear_recurrence
@@ -202,3 +204,26 @@ def test_pickled_tensors_have_the_dtype_that_others_have(dtype):
     assert x.dtype is pt.ones(1, dtype=dtype).dtype
     buffer = pickle.loads(pickle.dumps(pt.nn.Buffer(pt.ones(3, dtype=dtype))))
     assert buffer.dtype is x.dtype
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_arrays_with_a_dtype_object_of_their_own_take_the_short_way(first):
+    # As those of ctypes and of pickles have, equal to NumPy's.
+    array = np.frombuffer(np.arange(3.0).tobytes(), pickle.loads(pickle.dumps(np.dtype("<f8"))))
+    own, other = pt.tensor(array), pt.ones(3, dtype=pt.float64, requires_grad=True)
+    assert own.array.dtype is not other.array.dtype
+    long = []
+
+    def profile(frame, event, _):
+        if event == "call" and frame.f_code is operands.general.__code__:
+            long.append(frame.f_back.f_code.co_name)
+
+    sys.setprofile(profile)
+    try:
+        total = own + other if first else other + own
+    finally:
+        sys.setprofile(None)
+    assert not long
+    np.testing.assert_array_equal(total.detach().numpy(), [1.0, 2.0, 3.0])
+    swapped = pt.tensor(np.arange(3.0, dtype=">f8")) + other
+    assert swapped.dtype == pt.float64 and swapped.tolist() == total.tolist()
