@@ -351,3 +351,19 @@ def test_zeta_gives_polygamma():
 )
 def test_zeta_agrees_with_scipy_at_the_corners(s, q):
     np.testing.assert_equal(native_zeta(s, q), special.zeta(s, q))
+
+
+def test_names_in_the_cache_follow_from_the_texts_where_sources_are_not_known(monkeypatch):
+    mathlib._fingerprint.cache_clear()
+    try:
+        monkeypatch.setattr(mathlib, "sources", lambda: None)
+        named = mathlib._key("pt_exp_f64")
+        mathlib._fingerprint.cache_clear()
+        text = mathlib.function_ir
+        monkeypatch.setattr(mathlib, "function_ir", lambda name: text(name) + "; another")
+        assert mathlib._key("pt_exp_f64") != named
+        mathlib._fingerprint.cache_clear()
+        monkeypatch.setattr(mathlib, "function_ir", text)
+        assert mathlib._key("pt_exp_f64") == named
+    finally:
+        mathlib._fingerprint.cache_clear()

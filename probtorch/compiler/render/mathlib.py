@@ -30,10 +30,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from probtorch import ops
-from probtorch.compiler import lang
 from probtorch.compiler.lang.function import KernelFunction
 from probtorch.compiler.lang.llvm import LlvmModule, LlvmPrinter, typed
 from probtorch.compiler.lang.nodes import Value
@@ -44,7 +41,7 @@ from probtorch.compiler.lang.routines.philox import philox
 from probtorch.compiler.lang.routines.quantile import normal_of_uniform, normal_quantile
 from probtorch.compiler.lang.routines.zeta import zeta
 from probtorch.compiler.native import cache, host, library
-from probtorch.core.philox import INCREMENTS, MULTIPLIERS, ROUNDS
+from probtorch.compiler.native.sources import sources
 
 __all__ = [
     *("DOUBLES", "FUNCTIONS", "address", "calls", "declarations", "defines"),
@@ -145,16 +142,7 @@ def calls(ir: str) -> list[str]:
 @functools.cache
 def _fingerprint() -> str:
     """Return a text that changes when the runtime does; its IR takes 10 ms to write."""
-    written = hashlib.sha256(repr((MULTIPLIERS, INCREMENTS, ROUNDS)).encode())
-    try:
-        written.update(Path(__file__).read_bytes())
-        # Routines take their coefficients, and whole formulas, from the ops.
-        for room in (lang, ops):
-            for path in sorted(Path(str(room.__file__)).parent.rglob("*.py")):
-                written.update(path.read_bytes())
-    except OSError:  # imported from an archive
-        return "\n".join(map(function_ir, names()))
-    return written.hexdigest()
+    return sources() or hashlib.sha256("\n".join(map(function_ir, names())).encode()).hexdigest()
 
 
 def function_ir(name: str, *, fused: bool | None = None) -> str:

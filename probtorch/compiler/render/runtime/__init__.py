@@ -39,10 +39,19 @@ _PURE = "nounwind willreturn memory(none)"
 
 @dataclass(frozen=True)
 class RuntimeModule:
-    """One compiled module: its functions (result and parameter types by symbol) and its writer."""
+    """One compiled module: its symbols, their result and parameter types, and its writer.
 
-    functions: dict[str, tuple[str, list[str]]]
+    There are a hundred modules and more, of which a process asks for the types of a few.
+    """
+
+    symbols: tuple[str, ...]
+    signatures: Callable[[], dict[str, tuple[str, list[str]]]]
     write: Callable[[LibraryModule], object]
+
+    @property
+    def functions(self) -> dict[str, tuple[str, list[str]]]:
+        """Types by symbol."""
+        return self.signatures()
 
 
 def of_routines(routines: Mapping[str, KernelRoutine], lines: Iterable[str] = ()) -> RuntimeModule:
@@ -54,8 +63,16 @@ def of_routines(routines: Mapping[str, KernelRoutine], lines: Iterable[str] = ()
         for name, routine in routines.items():
             routine.write(text, name, linkage="" if name.startswith("pt_") else "internal")
 
-    known = {name: (r.result, r.types) for name, r in routines.items()}
-    return RuntimeModule({name: x for name, x in known.items() if name.startswith("pt_")}, write)
+    symbols = tuple(name for name in routines if name.startswith("pt_"))
+    return RuntimeModule(
+        symbols, lambda: {s: (routines[s].result, routines[s].types) for s in symbols}, write
+    )
+
+
+def _written(
+    functions: dict[str, tuple[str, list[str]]], write: Callable[[LibraryModule], object]
+) -> RuntimeModule:
+    return RuntimeModule(tuple(functions), lambda: functions, write)
 
 
 @functools.cache
@@ -64,17 +81,18 @@ def _modules():
     out = {name: of_routines({name: routine}) for name, routine in alone.items()}
     for p in "ds":
         write = functools.partial(products.write, p=p)
-        out[f"product {p}"] = RuntimeModule(products.signature(p), write)
+        out[f"product {p}"] = _written(products.signature(p), write)
     for name, p in itertools.product(rows.names(), "df"):
         write = functools.partial(rows.write, name=name, p=p)
-        out[f"rows {name} {p}"] = RuntimeModule(rows.signature(name, p), write)
+        types = functools.partial(rows.signature, name, p)
+        out[f"rows {name} {p}"] = RuntimeModule(rows.symbols(name, p), types, write)
     for name in SAMPLERS:
         write = functools.partial(draws.write, name=name)
-        out[f"draws {name}"] = RuntimeModule(draws.signatures(name), write)
+        out[f"draws {name}"] = _written(draws.signatures(name), write)
     out["integers"] = of_routines(draws.INTEGERS)
     for name in draws.NUMBERS:
         write = functools.partial(draws.write_numbers, name=name)
-        out[name] = RuntimeModule({name: draws.NUMBER_TYPES}, write)
+        out[name] = _written({name: draws.NUMBER_TYPES}, write)
     for kin in (pool, interrupts):
         out[kin.MODULE] = of_routines(kin.ROUTINES, kin.DECLARATIONS)
     for name, routines in replays.MODULES.items():
@@ -85,7 +103,7 @@ def _modules():
 @functools.cache
 def _places():
     """Map each symbol to the name of its module."""
-    return {symbol: name for name, m in _modules().items() for symbol in m.functions}
+    return {symbol: name for name, m in _modules().items() for symbol in m.symbols}
 
 
 def knows(symbol):

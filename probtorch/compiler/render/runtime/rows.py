@@ -40,7 +40,7 @@ from probtorch.compiler.render.runtime.elements import (
 from probtorch.compiler.render.runtime.passes import LANES, WIDE, Made, Row
 from probtorch.compiler.render.writer import LibraryModule
 
-__all__ = ["names", "signature", "write"]
+__all__ = ["names", "signature", "symbols", "write"]
 
 
 def names() -> tuple[str, ...]:
@@ -48,9 +48,14 @@ def names() -> tuple[str, ...]:
     return tuple(ROWS)
 
 
-def signature(name: str, p: str) -> dict[str, tuple[str, list[str]]]:
+def symbols(name: str, p: str) -> tuple[str, ...]:
     """Return the functions of a module, for rows of doubles ("d") or floats ("f")."""
-    return {f"pt_rows_{row}_{p}": ("void", ["ptr"] * 4) for row in ROWS[name]}
+    return tuple([f"pt_rows_{row}_{p}" for row in ROWS[name]])
+
+
+def signature(name: str, p: str) -> dict[str, tuple[str, list[str]]]:
+    """Return the types of the functions of a module."""
+    return {symbol: ("void", ["ptr"] * 4) for symbol in symbols(name, p)}
 
 
 def write(text: LibraryModule, name: str, p: str) -> None:
