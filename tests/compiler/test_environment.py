@@ -64,6 +64,23 @@ def test_a_number_in_an_enclosing_function_is_seen():
     assert value_of(compiled) == 6.0
 
 
+def test_a_variable_that_was_none_and_one_that_was_not_there_are_seen_to_be_set():
+    scale = None
+
+    def fn(x):
+        try:
+            return (x if scale is None else x * scale) + shift
+        except NameError:
+            return x + 1.0
+
+    compiled = compile(fn)
+    assert [value_of(compiled) for _ in range(2)] == [4.0, 4.0]
+    shift = 0.5
+    assert [value_of(compiled) for _ in range(2)] == [3.5, 3.5]
+    scale = 2.0
+    assert [value_of(compiled) for _ in range(2)] == [6.5, 6.5]
+
+
 def test_attributes_items_and_functions_are_seen(monkeypatch):
     thing, layers = Thing(), [lambda x: x + 1.0]
     compiled = compile(lambda x: thing.scaled(layers[0](x)) * table["a"])

@@ -26,6 +26,7 @@ __all__ = [
     "contents",
     "decimal_context",
     "has_dict",
+    "is_filled",
     "item_name",
     "key_label",
     "key_name",
@@ -81,6 +82,15 @@ def contents(cell, _=None):
         return cell.cell_contents
     except ValueError:
         return None
+
+
+def is_filled(cell):
+    """Whether the cell of a closure holds anything."""
+    try:
+        cell.cell_contents  # noqa: B018 - asked whether it is there
+    except ValueError:
+        return False
+    return True
 
 
 def none_of(d, names):

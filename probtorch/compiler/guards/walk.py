@@ -59,6 +59,7 @@ from probtorch.compiler.guards.reading import (
     contents,
     decimal_context,
     has_dict,
+    is_filled,
     key_label,
     numpy_errors,
     own_names,
@@ -414,7 +415,7 @@ class Walk(ByName):
             value = contents(cell)
             if self._is_followed(cell, "cell_contents"):
                 continue
-            get = contents if value is None else getattr
+            get = getattr if is_filled(cell) else contents
             self._places.add(get, cell, "cell_contents", value)
             todo.append((value, Way(None, f"closure.{name}")))
         wrapped = getattr(fn, "__wrapped__", None)

@@ -392,7 +392,8 @@ class CompiledStep:
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
             # The same in every process.
-            number = self._shapes[shapes] = zlib.crc32(repr(shapes).encode())
+            text = repr(tuple([None if x is None else (x[0], str(x[1])) for x in shapes]))
+            number = self._shapes[shapes] = zlib.crc32(text.encode())
         met = self.fit.shapes
         if number in met:
             return False
@@ -543,13 +544,16 @@ class CompiledStep:
         return self._function.explain(format=format, profile=profile)
 
 
-def _shape_of(x: object) -> object:
+def _shape_of(x: object) -> tuple[object, object] | None:
     """What is looked at of an argument: not its value, of which compiled code knows itself."""
     if is_tensor(x):
         x = x.array
     # Of the type first: a proxy may have nothing to stand for.
     dtype = getattr(x, "dtype", None) if hasattr(type(x), "dtype") else None
-    return None if dtype is None else (getattr(x, "shape", None), str(dtype))
+    if dtype is None:
+        return None
+    # To write NumPy's down takes as long as the rest of it.
+    return getattr(x, "shape", None), dtype if isinstance(dtype, np.dtype) else str(dtype)
 
 
 def _same_rate(a: TensorBase | float, b: TensorBase | float) -> bool:
