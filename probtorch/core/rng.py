@@ -15,7 +15,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from probtorch.errors import ArgumentError
 __all__ = [
     "Generator",
     "GeneratorState",
+    "Used",
     "default_generator",
     "drawing_as",
     "generator_for",
@@ -35,6 +36,7 @@ __all__ = [
     "manual_seed",
     "set_rng_seed",
     "state_of",
+    "used",
 ]
 
 # Key under which a stream's children are hashed: ASCII "spawning". Every constant does; it only has
@@ -51,6 +53,19 @@ class GeneratorState(NamedTuple):
     seed: int
     stream: int
     counter: int
+
+
+# Generators by their ids, each with a state.
+Used: TypeAlias = "dict[int, tuple[Generator, GeneratorState]]"
+
+
+class _Used(threading.local):
+    """What `used` fills, of this thread; None where nobody asks."""
+
+    states: Used | None = None
+
+
+_USED = _Used()
 
 
 class Generator:
@@ -96,6 +111,12 @@ class Generator:
         self._lock = threading.Lock()
         self._tell("made")
 
+    def _note(self) -> None:
+        """Note the state ahead of a change, for `used`."""
+        if _USED.states is not None and id(self) not in _USED.states:
+            now = GeneratorState(self._seed, self._stream, self._counter)
+            _USED.states[id(self)] = self, now
+
     def _tell(self, how: str) -> None:
         """Tell who listens: whoever records a function has to repeat this, or refuse to."""
         active = recorder()
@@ -123,6 +144,7 @@ class Generator:
             )
         with self._lock:
             first = self._counter
+            self._note()
             self._counter = (first + n) & WORD
         return first
 
@@ -130,6 +152,7 @@ class Generator:
         """Start over with ``seed`` at counter 0, on the same stream; return the generator."""
         value = _word(seed, "seed")
         with self._lock:
+            self._note()
             self._seed, self._counter = value, 0
         self._tell("seeded")
         return self
@@ -163,6 +186,7 @@ class Generator:
             ) from None
         values = _word(seed, "seed"), _word(stream, "stream"), _word(counter, "counter")
         with self._lock:
+            self._note()
             self._seed, self._stream, self._counter = values
         self._tell("set")
 
@@ -243,6 +267,18 @@ def generator_of(seed: int | Generator | None) -> Generator:
     if seed is None:
         return default_generator
     return seed if isinstance(seed, Generator) else Generator(seed)
+
+
+@contextmanager
+def used(states: Used) -> Iterator[None]:
+    """Context manager: generators that this thread uses in it join those in `states`, each with the
+    state that it had before.
+    """
+    before, _USED.states = _USED.states, states
+    try:
+        yield
+    finally:
+        _USED.states = before
 
 
 @contextmanager

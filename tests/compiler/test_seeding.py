@@ -9,11 +9,14 @@ import probtorch
 from probtorch import Generator
 from probtorch.compiler.compile import compile
 from probtorch.compiler.paths import CompileWarning
+from probtorch.config import configure
 from probtorch.core.rng import default_generator
 from probtorch.distributions import Normal
 from probtorch.effects.handlers import seed, trace
 from probtorch.effects.primitives import sample
-from probtorch.infer import Target
+from probtorch.errors import InferenceError
+from probtorch.infer import SVI, AutoNormal, Target, Trace_ELBO
+from probtorch.optim import Adam
 from probtorch.tensor import tensor
 from probtorch.testing import assert_close
 
@@ -143,3 +146,29 @@ def test_a_density_that_looks_at_a_generator_is_that_of_now(asked, eager):
             loc = asked() % 7
             assert_close(found, -0.5 * (0.3 - loc) ** 2 - 0.5 * np.log(2.0 * np.pi))
     assert len(told) == (1 if eager else 0)
+
+
+def noisy(x, y):
+    mu = sample("mu", Normal(0.0, 1.0))
+    noise = probtorch.randn(3, generator=OWN) * x + probtorch.rand(())
+    sample("y", Normal(mu + noise, 1.0).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("run", [False, True])
+def test_steps_of_svi_draw_from_a_generator_of_the_users_as_eager_ones(run):
+    x, y, found = tensor(0.5), tensor([1.0, 2.0, 3.0]), []
+    for compiled in (False, True):
+        OWN.set_state((11, 0, 0))
+        probtorch.manual_seed(1)
+        with configure(jit=compiled):
+            svi = SVI(noisy, AutoNormal(noisy), Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
+            # One that fails is taken again, by Python.
+            steps = [x, x, x, tensor(np.inf), x, x]
+            losses = svi.run(40, x, y).losses if run else []
+            for given in steps:
+                try:
+                    losses = [*losses, float(svi.step(given, y))]
+                except InferenceError:
+                    losses = [*losses, -1.0]
+        found.append([*losses, *default_generator.get_state(), *OWN.get_state()])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)

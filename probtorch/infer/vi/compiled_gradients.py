@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from probtorch.autograd.modes import enable_grad
 from probtorch.compiler.native.host import InternalCompilerError
+from probtorch.core.rng import used
 from probtorch.core.tensor_base import TensorBase
 from probtorch.effects.minibatches import Batch
 from probtorch.infer.objectives.loss_function import as_objective
@@ -55,7 +56,7 @@ class CompiledGradients(CompiledStep):
         assert function is not None  # made by ready()
         inputs = (args, kwargs, fit.feed.batches())
         start = fit.generator_states()
-        self._before = None
+        self._before, self._used = None, {}
         try:
             with enable_grad():
                 found = function(*inputs)
@@ -63,7 +64,7 @@ class CompiledGradients(CompiledStep):
                     # Native numbers from the first call on, as in a run that is resumed.
                     if function.recorded.updates:  # buffers of modules, say
                         function.recorded.restore()
-                    fit.set_generator_states(start)
+                    self._rewind(start)
                     found = function(*inputs)
         except InternalCompilerError:
             raise
@@ -71,7 +72,7 @@ class CompiledGradients(CompiledStep):
             # What is wrong with the model the run in Python says, with all that it knows.
             if self._before is not None:
                 fit.restore(self._before)
-            fit.set_generator_states(start)
+            self._rewind(start)
             self.reason = f"recording raised {type(error).__name__}: {error}".split("\n")[0]
             return None
         if function.reason is not None and not function.paths:
@@ -85,5 +86,5 @@ class CompiledGradients(CompiledStep):
         """Loss and gradients in Tensor operations."""
         fit = self.fit
         self._before = fit.take()
-        with fit.active(), fit.feed.lending(batches):
+        with used(self._used), fit.active(), fit.feed.lending(batches):
             return self._loss_and_gradients(args, kwargs)

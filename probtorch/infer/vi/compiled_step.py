@@ -38,7 +38,7 @@ from probtorch.compiler.record.record import OUTSIDE
 from probtorch.config import settings
 from probtorch.core.dispatch import recorder, wrap
 from probtorch.core.making import as_tensor
-from probtorch.core.rng import default_generator
+from probtorch.core.rng import Used, default_generator, state_of, used
 from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import flatten
 from probtorch.effects.minibatches import StrangeLoader
@@ -109,6 +109,7 @@ class CompiledStep:
         self._strangers = 0  # recordings that met a loader which the step before had not
         self._function: CompiledFunction | None = None
         # What a run in Python began with, and the parameters that there were.
+        self._used: Used = {}  # generators that runs in Python drew from, as they were before
         self._before: FitState | None = None
         self._known: list[TensorBase] = []
         self._loss: tuple[object, ...] | None = None  # what says how the loss is computed
@@ -273,7 +274,7 @@ class CompiledStep:
         if self._is_new(leaves):
             return None
         start = fit.generator_states()
-        self._before = None  # until a run in Python notes it
+        self._before, self._used = None, {}  # until a run in Python notes it
         function.changes = fit.changes
         try:
             with enable_grad():
@@ -291,7 +292,7 @@ class CompiledStep:
 
                     def put_back() -> None:
                         path.restore()
-                        fit.set_generator_states(start)
+                        self._rewind(start)
 
                     loss = function.taken_again(loss, put_back, *inputs)
         except InternalCompilerError:
@@ -302,7 +303,7 @@ class CompiledStep:
             fit.updater.zero_grad()
             if self._before is not None:
                 fit.restore(self._before)
-            fit.set_generator_states(start)
+            self._rewind(start)
             self._strangers += isinstance(error, StrangeLoader)
             if self._strangers > MAX_STRANGERS or not isinstance(
                 error, (_NotFinite, StrangeLoader, *OUTSIDE)
@@ -322,7 +323,7 @@ class CompiledStep:
         if reason is not None and function.last is None and self._gives_up(*reason, inputs):
             if self._before is not None:
                 fit.restore(self._before)
-            fit.set_generator_states(start)
+            self._rewind(start)
             return self._in_another_way(args, kwargs)
         self._remember(function.last, start, fit.num_steps)
         return StepInfo(float(loss.item()))
@@ -371,8 +372,9 @@ class CompiledStep:
         fit, before = self.fit, self._before
         assert before is not None  # noted by the run that was recorded
         after, states = fit.take(), fit.generator_states()
+        now = {i: (g, state_of(g)) for i, (g, _) in self._used.items()}
         fit.restore(before)
-        fit.set_generator_states(start)
+        self._rewind(start)
         try:
             other = self._step(*inputs)
         except Exception as error:
@@ -382,7 +384,15 @@ class CompiledStep:
             raise _Other
         fit.restore(after)
         fit.set_generator_states(states)
+        for generator, state in now.values():
+            generator.set_state(state)
         self._before = before
+
+    def _rewind(self, start: GeneratorStates) -> None:
+        """Put generators back: those of the fit, and the user's that a run in Python has used."""
+        self.fit.set_generator_states(start)
+        for generator, state in self._used.values():
+            generator.set_state(state)
 
     def _is_new(self, leaves: list[object]) -> bool:
         """Whether arguments have shapes that no step had, where others had some: notes them."""
@@ -437,7 +447,7 @@ class CompiledStep:
         fit, updater = self.fit, self.fit.updater
         if self._function is None or not self._function.comparing:
             self._before, self._known = fit.take(), self._parameters()
-        with fit.active(), fit.feed.lending(batches):
+        with used(self._used), fit.active(), fit.feed.lending(batches):
             loss, gradients = self._loss_and_gradients(args, kwargs)
         check = loss
         for g in gradients:
@@ -445,7 +455,7 @@ class CompiledStep:
                 check = check + total(g)
         if not bool(isfinite(check)):
             raise _NotFinite
-        with self._rates_as_tensors():
+        with used(self._used), self._rates_as_tensors():
             for p, g in zip(updater.parameters.values(), gradients, strict=True):
                 p.grad = g
             updater.step()
@@ -524,13 +534,13 @@ class CompiledStep:
         fit, function = self.fit, self._function
         if fit.feed or function is None or self.reason is not None or not settings.verify:
             return
-        before = fit.take()
+        before, self._used = fit.take(), {}
         try:
             with enable_grad():
                 function.settle(args, kwargs, {})
         finally:
             fit.restore(before)
-            fit.set_generator_states(before.generators)
+            self._rewind(before.generators)
 
     # ------------------------------------------------------------------------------------- telling
 
