@@ -86,3 +86,15 @@ def caches_that_drop_what_was_used_first():
 
     changes = {3: lambda: (numbered(8), numbered(9)), 6: lambda: numbered(1)}
     return lambda x: x * numbered(3), lambda i: at(i, changes)
+
+
+@world
+def partials_that_are_set_anew():
+    line = functools.partial(lambda a, x, b=1.0: a * x + b, 2.0)
+    kept = {"line": line}
+    changes = {
+        2: lambda: line.keywords.update(b=3.0),
+        4: lambda: line.__setstate__((line.func, (5.0,), {"b": 1.0}, {})),
+        7: lambda: line.__setstate__((lambda x: x * 0.5, (), {}, {})),
+    }
+    return lambda x: kept["line"](x), lambda i: at(i, changes)

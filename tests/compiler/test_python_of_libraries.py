@@ -135,6 +135,29 @@ def groups():
     return (lambda: x * float(groups["a"].sum().iloc[0])), change
 
 
+def index_and_kinds_of_a_frame():
+    frame = pandas.DataFrame({"a": [1.0, 2.0]})
+
+    def change(i):
+        frame.index = [i, i + 1]
+        frame["a"] = frame["a"].astype("float64" if i % 2 else "float32")
+
+    return (lambda: x * float(frame.index[0]) + frame["a"].dtype.itemsize), change
+
+
+def means_of_groups():
+    frame = pandas.DataFrame({"g": [0, 0, 1], "a": [1.0, 2.0, 3.0]})
+
+    def change(i):
+        frame.loc[2, "g"] = i % 2
+
+    def mean():
+        found = frame.groupby("g")["a"].transform("mean")
+        return x * float(found.to_numpy().astype(found.dtype)[0])
+
+    return mean, change
+
+
 def names_of_columns():
     frame = pandas.DataFrame({"a": [1.0], "b": [2.0]})
 
@@ -174,7 +197,8 @@ def list_in_a_named_tuple():
 # Those that are watched: the function stays compiled.
 WATCHED = [
     referent, attribute_of_a_referent, method_of_a_referent, level_of_a_logger, module_that_answers,
-    attributes_of_a_frame, groups, names_of_columns, index_of_several_levels, categories_renamed,
+    attributes_of_a_frame, groups, index_and_kinds_of_a_frame, means_of_groups, names_of_columns,
+    index_of_several_levels, categories_renamed,
     list_in_a_named_tuple,
 ]  # fmt: skip
 # Those that are asked by a call.

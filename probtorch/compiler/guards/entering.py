@@ -25,7 +25,7 @@ from probtorch.compiler.guards.kinds import (
 from probtorch.compiler.guards.reading import attribute, slot
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["parts_of", "tensors_kept"]
+__all__ = ["called_with", "parts_of", "tensors_kept"]
 
 
 def parts_of(x):
@@ -64,6 +64,11 @@ def _inside(x, *others):
     ):
         return [x, *others]
     return [kind, *others, *(slot(x, name) for name in ("__dict__", *names_of_slots(kind)))]
+
+
+def called_with(x):
+    """Return what a partial calls, and with what."""
+    return [x.func, x.args, x.keywords]
 
 
 def _levels(x):

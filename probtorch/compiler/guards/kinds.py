@@ -70,6 +70,7 @@ _IMMUTABLE = {
     ("pandas._libs.tslibs.offsets", None),
     ("pandas._libs.tslibs.nattype", None),
     ("pandas._libs.missing", None),
+    ("pandas._libs.properties", None),
     ("pandas._libs.interval", None),
     ("pandas", "Timestamp"),  # where the types of pandas 3 say that they are from
     ("pandas", "Timedelta"),

@@ -37,7 +37,7 @@ from probtorch.compiler.guards.code import (
     looks_anywhere,
     names,
 )
-from probtorch.compiler.guards.entering import parts_of, tensors_kept
+from probtorch.compiler.guards.entering import called_with, parts_of, tensors_kept
 from probtorch.compiler.guards.kinds import (
     IMPURE_NAMES,
     all_in_the_open,
@@ -331,6 +331,8 @@ class Walk(ByName):
             inside = gc.get_referents(x)
             if any(map(may_answer_otherwise, inside)):
                 self._refuse(x, path)
+            if isinstance(x, functools.partial):
+                self._parts.add(x, called_with)  # which `__setstate__` sets
             todo += ((y, path) for y in inside)
 
     def _dict_of(self, x):
