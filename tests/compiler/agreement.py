@@ -38,8 +38,19 @@ FREE_ZERO = frozenset(
 
 # SciPy's float32 versions of these are a dozen units off; compiled, they are computed in float64.
 SPECIAL = frozenset((*special.__all__, *incomplete.__all__))
-# Differences of lgamma(a) and a log a: each is rounded by units of its own, which are larger.
-RESTS = frozenset(("factorial_rest", "gamma_rest", "stirling_rest"))
+
+
+def _of_rest(a):
+    """The size of lgamma(a) and a log a, of which a rest is the difference; beyond, by a series."""
+    size = np.abs(np.asarray(a, np.float64))
+    return 1.0 + np.minimum(size * np.log1p(size), 100.0)
+
+
+# Differences of larger numbers, each of which is rounded by units of its own: how large they are.
+DIFFERENCES = {
+    **dict.fromkeys(("factorial_rest", "gamma_rest", "stirling_rest"), _of_rest),
+    "mean_cosine_loss": lambda x: np.ones(np.shape(x)),
+}
 
 
 class _Mover(Listener):
@@ -127,11 +138,9 @@ class _Mover(Listener):
         if op.name == "prod":
             operands = [self.shuffled(operands[0], attrs["dims"])]
         result = np.asarray(op.run(*operands, **attrs))
-        if op.name in RESTS:
-            (a,) = operands
-            terms = np.abs(np.asarray(a, np.float64))
-            terms = 1.0 + np.minimum(terms * np.log1p(terms), 100.0)  # beyond, by a series
-            noise = np.finfo(result.dtype).eps * terms * self.rng.standard_normal(result.shape)
+        if op.name in DIFFERENCES:
+            sizes = DIFFERENCES[op.name](*operands)
+            noise = np.finfo(result.dtype).eps * sizes * self.rng.standard_normal(result.shape)
             result = (result + noise).astype(result.dtype)
         return self.moved(result)
 
