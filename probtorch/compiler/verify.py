@@ -421,3 +421,6 @@ class OtherRounding(Listener):
                 whole = sums and not all(map(_all_whole, read))
                 least = _size_of_partial_sums(op, read, x) if whole else 0.0
                 x[...] = moved(x, self._rng, whole=whole, least=least)
+                nan = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
+                if nan.any():  # its sign is a matter of the instruction
+                    x[nan] = np.copysign(np.nan, self._rng.choice((-1.0, 1.0), nan.sum()))

@@ -311,7 +311,14 @@ def singular(x):
     return probtorch.linalg.slogdet(x[:18].reshape(6, 3) @ x[:18].reshape(6, 3).T)[1]
 
 
-@pytest.mark.parametrize("fn", [cancelling, turns, singular], ids=lambda fn: fn.__name__)
+def sign_of_nan(x):
+    far = x[:3].double() + np.inf
+    return [probtorch.signbit(f(far)) for f in (probtorch.acos, probtorch.sin, probtorch.asin)]
+
+
+@pytest.mark.parametrize(
+    "fn", [cancelling, turns, singular, sign_of_nan], ids=lambda fn: fn.__name__
+)
 def test_what_rounding_decides_is_no_fault_of_a_replay(fn):
     rng = np.random.default_rng(0)
     compiled = probtorch.compile(fn)
