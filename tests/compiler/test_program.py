@@ -326,6 +326,27 @@ def test_results_go_into_arrays_that_are_given():
         native.into(tree_of(X[:3], Y[:3]), [rows[2], totals[2:].reshape(())])
 
 
+@pytest.mark.parametrize("size, inlined", [(4, 5), (300, 3)], ids=str)
+def test_small_nests_in_loops_within_loops_are_inlined_in_long_programs(size, inlined):
+    def inner(count, y):
+        # A sum, and what reads it; the rest is numbers: how many turns there were, the last one.
+        return repeat(count, lambda _, z: (z / (1.0 + z.square().sum()),), y)
+
+    def fn(tree):
+        x, count = tree
+        # Each reads all that the one before has written: nests of their own.
+        for _ in range(15):
+            x = x / x.square().sum().sqrt()
+        return repeat(count, lambda _, y: inner(count, y), x)
+
+    x = np.random.default_rng(0).normal(size=size)
+    native = assert_native_is_eager(fn, tree_of(x, 3))
+    nests = [line for line in native.program.ir.splitlines() if "void @nest" in line]
+    nests = [line for line in nests if line.startswith("define")]
+    assert len(nests) > 24
+    assert len([line for line in nests if "noinline" not in line]) == inlined
+
+
 def test_several_threads_run_with_memory_of_their_own():
     native = NativeProgram(three_deep, tree_of(X, 3))
     expected = arrays(native.eager(tree_of(Y, 4)))

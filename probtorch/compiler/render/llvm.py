@@ -13,6 +13,9 @@ Identifiers are our own numbered ones: no name or number of the user's reaches t
 numbers as bit patterns.
 """
 
+import math
+import sys
+
 from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.nests.loops import Group
 from probtorch.compiler.render import mathlib, runtime
@@ -27,9 +30,11 @@ from probtorch.compiler.render.writer import LibraryModule, Writer
 
 __all__ = ["NestPlan", "render"]
 
-# Beyond this many loop nests nothing is inlined into the driver: LLVM's time would stop being
-# linear.
-_INLINE_GROUPS = 24
+# Beyond this many loop nests not all are inlined into the driver: LLVM's time would stop being
+# linear. Up to the second number those are that have few elements, so that a call is a good part of
+# what they take, and run often, in loops within loops: a leaf of NUTS is thirty nests.
+_INLINE_ALL, _INLINE_OFTEN = 24, 128
+_FEW_ELEMENTS, _OFTEN = 256, 2
 
 
 class NestPlan:
@@ -103,7 +108,15 @@ class NestModule(LibraryModule):
         self.plan = plan or NestPlan(lowering)
         self.groups = 0
         groups = sum(isinstance(s, Group) for s in lowering.block.walk())
-        self.inline = groups <= _INLINE_GROUPS
+        # Elements of the largest nests that are inlined, and of those that run often.
+        self.inlined = sys.maxsize if groups <= _INLINE_ALL else -1
+        self.inlined_often = _FEW_ELEMENTS if groups <= _INLINE_OFTEN else -1
+        self.loops = 0  # around what is being written
+
+    def inlines(self, group):
+        """Whether a nest, which is written now, is to be part of the code around it."""
+        often = self.inlined_often if self.loops >= _OFTEN else -1
+        return math.prod(group.domain) <= max(self.inlined, often)
 
     def program(self, driver=None):
         """Return the module's IR, with the driver of a class other than `Driver` if given."""
@@ -221,12 +234,14 @@ class Driver(ProgramFunction):
             self.run(loop.test)
             return self.scalar(loop.flag)
 
+        self.module.loops += 1
         with self.repeat_while(goes_on):
             self.run(loop.body)
             # At the end: what a round always does, and does the same each time, LLVM takes out of
             # the loop, but not from behind a way out of it.
             if interrupts.supported():
                 self._poll()
+        self.module.loops -= 1
 
     def _poll(self):
         """Count a round of a loop, and return from `run` if Ctrl-C was pressed."""

@@ -45,7 +45,7 @@ class Nest(Items):
     def __init__(self, module, group):
         module.groups += 1
         parts = [] if group.parts is None else ["i64"]
-        inline = "" if module.inline and len(group.items) < 100 else " noinline"
+        inlined = module.inlines(group) and len(group.items) < 100
         super().__init__(
             module,
             LLVM,
@@ -53,7 +53,7 @@ class Nest(Items):
             f"nest{module.groups}",
             parameters=parts,
             linkage="internal",
-            attributes=f"nounwind{inline}",
+            attributes="nounwind" if inlined else "nounwind noinline",
         )
         self.rank = len(group.domain)
         self.bases = {}

@@ -30,7 +30,7 @@ def _has_clock(statement):
 def render_timed(lowering, plan):
     """Return the IR text of a lowered program with clocks; `plan` is the program's own."""
     module = NestModule(lowering, plan)
-    module.inline = False
+    module.inlined = module.inlined_often = -1
     return module.program(TimedDriver)
 
 

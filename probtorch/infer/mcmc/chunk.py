@@ -48,9 +48,9 @@ __all__ = [
 ]
 
 # Room for this many numbers of draws in one call: enough that a call costs little, few enough to
-# stay in the cache and to be cleared for a call of five draws.
-_NUMBERS_PER_CHUNK = 2**13
-_FEWEST, _MOST = 16, 256
+# stay in the cache, and of 32 chains of ten dims to be kept for the next run (rows.py).
+_NUMBERS_PER_CHUNK = 2**14
+_FEWEST, _MOST = 16, 512
 
 
 @record

@@ -102,6 +102,16 @@ class DrawRecord:
     def add(self, positions: np.ndarray, info: object) -> None:
         """Store the next transitions."""
         count = len(positions)
+        if self.thinning == 1:
+            # New rows next to each other: a fifth of what it takes to find each by its number.
+            begin, self._seen = self._seen, self._seen + count
+            at = slice(begin, begin + count)
+            self.positions[at] = positions[: len(self.positions[at])]
+            for name, s in self._declared.items():
+                to = self.stats[name][at]
+                values = getattr(info, s.field)[: len(to)]
+                to[...] = values if s.combine is None else s.combine(to, values)
+            return
         rows = (self._seen + np.arange(count)) // self.thinning
         fits = rows < len(self.positions)
         rows = rows[fits]
