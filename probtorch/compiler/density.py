@@ -36,7 +36,14 @@ from probtorch.compiler.paths import (
     tell_of_prints,
 )
 from probtorch.compiler.record import rolling
-from probtorch.compiler.record.record import OUTSIDE, Recorder, record, recording_lock, unheard
+from probtorch.compiler.record.record import (
+    OUTSIDE,
+    Recorder,
+    keeping_all,
+    record,
+    recording_lock,
+    unheard,
+)
 from probtorch.compiler.record.turns import length
 from probtorch.compiler.render.runtime.replays import COUNT
 from probtorch.compiler.run.prepare import prepare
@@ -388,8 +395,9 @@ class NativeDensity(Compiled):
             check = self.check
             if check is None or not check.due():
                 return self._evaluated(q, context)
-            check.before(self, np.array(q))
-            out = self._evaluated(q, context)
+            with keeping_all():
+                check.before(self, np.array(q))
+                out = self._evaluated(q, context)
             check.after(self, np.array(q))
             return out
 

@@ -14,6 +14,7 @@ import logging
 import sys
 import types
 import typing
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from probtorch.source_files import owner
 __all__ = [
     "IMPURE_NAMES",
     "all_in_the_open",
+    "goes_on",
     "impure",
     "in_library",
     "is_constant",
@@ -96,6 +98,9 @@ _HARMLESS = {
     "_pytest": None,
     "pluggy": None,
 }
+
+# What all streams are derived from; `io.IOBase` itself is an abstract class, which is slow to ask.
+_STREAM = io.IOBase.__mro__[1]
 
 # Libraries of bystanders whose methods show things, see bystanders.py.
 _SHOWS = {"tqdm", "rich"}
@@ -257,10 +262,16 @@ def is_harmless(x):
     # Lines of sources, for tracebacks: as many as were shown.
     if x is linecache.cache:
         return True
-    if isinstance(x, io.IOBase):
+    if issubclass(kind, _STREAM):
         return not x.closed and not x.readable()
     # Of notebooks and of pytest: streams to write to.
     return hasattr(kind, "write") and not hasattr(kind, "read") and in_library(module_of(kind))
+
+
+def goes_on(kind):
+    """Whether the instances of a type are iterators."""
+    # Abstract classes take some microseconds to answer, and all that a walk meets is asked.
+    return hasattr(kind, "__next__") and issubclass(kind, Iterator)
 
 
 @functools.cache

@@ -19,7 +19,7 @@ import sys
 import types
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,7 @@ from probtorch.compiler.guards.entering import called_with, parts_of, tensors_ke
 from probtorch.compiler.guards.kinds import (
     IMPURE_NAMES,
     all_in_the_open,
+    goes_on,
     in_library,
     is_constant,
     is_harmless,
@@ -316,7 +317,7 @@ class Walk(ByName):
                 todo.append((value, Way(path, key_label(key))))
 
     def _holder(self, x, path, todo):
-        if isinstance(x, Iterator):
+        if goes_on(type(x)):
             self._refuse(x, path)
         elif isinstance(x, types.GenericAlias):
             # Its attributes, `__dict__` among them, are those of the class before the brackets.
@@ -374,7 +375,7 @@ class Walk(ByName):
     def _object(self, x, path, todo):
         module = module_of(type(x))
         # What goes on is moved by Python's `next`, which nobody hears.
-        if in_library(module) and not isinstance(x, Iterator):
+        if in_library(module) and not goes_on(type(x)):
             foreign = module.partition(".")[0] != "probtorch"
             path = Way(path.before, path.label, max(1, path.inside + foreign))
             if path.inside > MAX_DEPTH:

@@ -192,11 +192,12 @@ def _resolve(called: Iterable[str], given: Mapping[str, int]) -> dict[str, int]:
     """Find the address of every called function, or say which one nobody has."""
     found = {name: given[name] for name in called if name in given}
     ours = [name for name in called if name.startswith("pt_") and name not in found]
-    for name in filter(runtime.knows, ours):
-        found[name] = _runtime_module(runtime.module_of(name)).address(name)
+    # Those first that are found without making tables of all that the others have.
     found.update(library.require(name for name in ours if library.knows(name)))
     vectorised = [name for name in ours if name not in found and mathlib.defines(name)]
     found.update((name, mathlib.address(name)) for name in vectorised)
+    for name in (name for name in ours if name not in found and runtime.knows(name)):
+        found[name] = _runtime_module(runtime.module_of(name)).address(name)
     for name in called:
         if name not in found:
             address = None if name.startswith("pt_") else host.process_symbol(name)

@@ -39,12 +39,8 @@ _ABSOLUTE_64 = 1
 # number.
 _HEADER = struct.Struct("<16xHH20xQ10xHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = np.dtype(
-    [
-        *(("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")),
-        *(("value", "<u8"), ("size", "<u8")),
-    ]
-)
+# Name, kind and binding, section, value.
+_SYMBOL = struct.Struct("<IBxHQ8x")
 _RELOCATION = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 
 
@@ -128,7 +124,8 @@ def _link(data: bytes, exports: list[str], symbols: Mapping[str, int]) -> Linked
         raise _Unknown
     memory, starts = _loaded(data, sections)
     (table,) = (s for s in sections if s.kind == _SYMTAB)
-    entries = np.frombuffer(data, _SYMBOL, table.size // _SYMBOL.itemsize, table.offset)
+    # They are few: NumPy's calls would take longer.
+    entries = list(_SYMBOL.iter_unpack(data[table.offset : table.offset + table.size]))
     names = _Names(data, sections[table.link])
     addresses = _addresses(entries, names, starts, symbols)
     for section in sections:
@@ -211,20 +208,21 @@ class _Names:
 
 
 def _addresses(
-    entries: np.ndarray, names: _Names, starts: list[int], symbols: Mapping[str, int]
+    entries: list[tuple[int, ...]], names: _Names, starts: list[int], symbols: Mapping[str, int]
 ) -> np.ndarray:
     """The address of each symbol, 0 for those that are none of the memory's."""
-    inside = entries["section"].astype(np.int64)
-    # Numbers beyond the sections stand for symbols that have none.
-    bases = np.array([*starts, 0], np.uint64)[np.minimum(inside, len(starts))]
-    addresses = np.where(bases > 0, bases + entries["value"], np.uint64(0))
-    for i in np.flatnonzero((inside == 0) & (entries["name"] > 0)):
-        name = names[int(entries["name"][i])]
-        address = symbols.get(name) or process_symbol(name)
-        if address is None:
+    addresses = []
+    for name, _, section, value in entries:
+        # Numbers beyond the sections stand for symbols that have none.
+        base = starts[section] if section < len(starts) else 0
+        found: int | None = base + value if base else 0
+        if section == 0 and name:
+            called = names[name]
+            found = symbols.get(called) or process_symbol(called)
+        if found is None:
             raise _Unknown
-        addresses[i] = address
-    return addresses
+        addresses.append(found)
+    return np.array(addresses, np.uint64)
 
 
 def _relocate(
@@ -242,10 +240,13 @@ def _relocate(
 
 
 def _exported(
-    exports: list[str], entries: np.ndarray, names: _Names, addresses: np.ndarray
+    exports: list[str], entries: list[tuple[int, ...]], names: _Names, addresses: np.ndarray
 ) -> dict[str, int]:
-    outside = np.flatnonzero((entries["info"] >> 4 != 0) & (entries["section"] > 0))
-    known = {names[int(entries["name"][i])]: int(addresses[i]) for i in outside}
+    known = {
+        names[name]: int(address)
+        for (name, info, section, _), address in zip(entries, addresses, strict=True)
+        if info >> 4 and section
+    }
     if not known.keys() >= set(exports):
         raise _Unknown
     return {name: known[name] for name in exports}

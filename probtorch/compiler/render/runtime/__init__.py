@@ -75,17 +75,30 @@ def _written(
     return RuntimeModule(tuple(functions), lambda: functions, write)
 
 
-@functools.cache
-def _modules():
+def _alone():
     alone = SORTING | SPARSE | INCOMPLETE | matrices.ROUTINES
-    out = {name: of_routines({name: routine}) for name, routine in alone.items()}
+    return {name: of_routines({name: routine}) for name, routine in alone.items()}
+
+
+def _products():
+    out = {}
     for p in "ds":
         write = functools.partial(products.write, p=p)
         out[f"product {p}"] = _written(products.signature(p), write)
+    return out
+
+
+def _rows():
+    out = {}
     for name, p in itertools.product(rows.names(), "df"):
         write = functools.partial(rows.write, name=name, p=p)
         types = functools.partial(rows.signature, name, p)
         out[f"rows {name} {p}"] = RuntimeModule(rows.symbols(name, p), types, write)
+    return out
+
+
+def _draws():
+    out = {}
     for name in SAMPLERS:
         write = functools.partial(draws.write, name=name)
         out[f"draws {name}"] = _written(draws.signatures(name), write)
@@ -93,32 +106,64 @@ def _modules():
     for name in draws.NUMBERS:
         write = functools.partial(draws.write_numbers, name=name)
         out[name] = _written({name: draws.NUMBER_TYPES}, write)
-    for kin in (pool, interrupts):
-        out[kin.MODULE] = of_routines(kin.ROUTINES, kin.DECLARATIONS)
-    for name, routines in replays.MODULES.items():
-        out[name] = of_routines(routines, replays.DECLARATIONS)
     return out
 
 
+def _of_processes():
+    return {kin.MODULE: of_routines(kin.ROUTINES, kin.DECLARATIONS) for kin in (pool, interrupts)}
+
+
+def _replays():
+    return {
+        name: of_routines(routines, replays.DECLARATIONS)
+        for name, routines in replays.MODULES.items()
+    }
+
+
+# What a density asks for first is found without making the others.
+_KIN = _replays, _of_processes, _draws, _products, _alone, _rows
+
+
 @functools.cache
-def _places():
-    """Map each symbol to the name of its module."""
-    return {symbol: name for name, m in _modules().items() for symbol in m.symbols}
+def _modules_of(kin):
+    """Return the modules of one kin by their names, and the names by symbol."""
+    modules = _KIN[kin]()
+    return modules, {symbol: name for name, m in modules.items() for symbol in m.symbols}
+
+
+def _modules():
+    return {name: m for kin in range(len(_KIN)) for name, m in _modules_of(kin)[0].items()}
+
+
+@functools.cache
+def _place(symbol):
+    """Return the module that defines a symbol, and its name; None for both if there is none."""
+    for kin in range(len(_KIN)):
+        modules, names = _modules_of(kin)
+        if symbol in names:
+            return modules[names[symbol]], names[symbol]
+    return None, None
 
 
 def knows(symbol):
     """Return whether a module of this package defines the symbol."""
-    return symbol in _places()
+    return _place(symbol)[0] is not None
 
 
 def module_of(symbol):
     """Return the name of the module that defines a symbol."""
-    return _places()[symbol]
+    name = _place(symbol)[1]
+    if name is None:
+        raise KeyError(symbol)
+    return name
 
 
 def types_of(symbol):
     """Return the IR types of a function: of its result, and of its parameters."""
-    return _modules()[_places()[symbol]].functions[symbol]
+    module = _place(symbol)[0]
+    if module is None:
+        raise KeyError(symbol)
+    return module.functions[symbol]
 
 
 def declaration(symbol):
