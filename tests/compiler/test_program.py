@@ -347,6 +347,20 @@ def test_small_nests_in_loops_within_loops_are_inlined_in_long_programs(size, in
     assert len([line for line in nests if "noinline" not in line]) == inlined
 
 
+def test_nests_with_calls_that_are_in_no_loop_are_not_inlined_in_long_programs():
+    def fn(tree):
+        (x,) = tree
+        for _ in range(30):
+            x = x.exp() / x.exp().sum()
+        return x
+
+    native = assert_native_is_eager(fn, tree_of(np.linspace(-1.0, 1.0, 4)))
+    heads = [line for line in native.program.ir.splitlines() if line.startswith("define")]
+    nests = [line for line in heads if "void @nest" in line]
+    assert len(nests) > 24
+    assert all("noinline" in line for line in nests)
+
+
 def test_several_threads_run_with_memory_of_their_own():
     native = NativeProgram(three_deep, tree_of(X, 3))
     expected = arrays(native.eager(tree_of(Y, 4)))

@@ -111,11 +111,11 @@ class NestModule(LibraryModule):
         # Elements of the largest nests that are inlined, and of those that run often.
         self.inlined = sys.maxsize if groups <= _INLINE_ALL else -1
         self.inlined_often = _FEW_ELEMENTS if groups <= _INLINE_OFTEN else -1
-        self.loops = 0  # around what is being written
+        self.depth = 0  # of loops around what is being written
 
     def inlines(self, group):
         """Whether a nest, which is written now, is to be part of the code around it."""
-        often = self.inlined_often if self.loops >= _OFTEN else -1
+        often = self.inlined_often if self.depth >= _OFTEN else -1
         return math.prod(group.domain) <= max(self.inlined, often)
 
     def program(self, driver=None):
@@ -234,14 +234,14 @@ class Driver(ProgramFunction):
             self.run(loop.test)
             return self.scalar(loop.flag)
 
-        self.module.loops += 1
+        self.module.depth += 1
         with self.repeat_while(goes_on):
             self.run(loop.body)
             # At the end: what a round always does, and does the same each time, LLVM takes out of
             # the loop, but not from behind a way out of it.
             if interrupts.supported():
                 self._poll()
-        self.module.loops -= 1
+        self.module.depth -= 1
 
     def _poll(self):
         """Count a round of a loop, and return from `run` if Ctrl-C was pressed."""
