@@ -133,13 +133,15 @@ def refresh(t: TensorBase) -> None:
 
 def expect_whole(t: TensorBase, op: str) -> None:
     """Refuse where the tape knows a part of the gradient of `t` alone: of a result of a compiled
-    function of which another result is made (compiler/calls/ties.py).
+    function of which another result is made (compiler/calls/ties.py), and which cannot be run
+    again for the rest.
     """
     node = t.grad_fn
     if t._extra is not None and "asked" in t._extra:
         t._extra.pop("asked")()
     if node is not None and t._index in node.attrs.get("inner", ()):
-        node.attrs["inner"][t._index]()
+        if node.attrs["inner"][t._index]():  # it knows all of it by now
+            return
         raise AutogradError(
             f"{op} of a result of a compiled function, of which another result of that call is "
             "made",

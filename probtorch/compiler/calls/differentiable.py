@@ -26,6 +26,7 @@ from probtorch.autograd.tape import grad
 from probtorch.compiler.calls.kept import let_stay
 from probtorch.compiler.calls.rebuilt import Rebuilt
 from probtorch.compiler.calls.ties import Ties
+from probtorch.compiler.calls.unfolding import unfold
 from probtorch.compiler.calls.varying import as_they_were, others_by_now, values_of
 from probtorch.compiler.calls.verified_call import others_at_work
 from probtorch.compiler.guards.calls import Calls
@@ -162,7 +163,9 @@ class Differentiable:
         results = _Call.apply(self, len(tensors), *sources, *ends)
         results = results if isinstance(results, tuple) else (results,)
         ties.set_leaves(results)
-        ties.mark(results, self.owner.tied)
+        if ties.inner:
+            refs = [weakref.ref(t) for t in results]
+            ties.mark(results, lambda: self.owner.tied() or unfold(self, refs))
         walk = iter(results)
         return unflatten(structure, [next(walk) if is_tensor(x) else x for x in out])
 

@@ -3,8 +3,8 @@
 A call of a compiled function is one entry on the tape, which knows how its results depend on what
 went in, and not how one depends on another. Eagerly all of that is on the tape: a leaf that the
 call makes and returns is a leaf, and whoever returns ``(features, loss)`` can ask for the gradient
-of the loss in the features. Who asks that of the first results, which are Python's own, makes the
-function eager; of later ones it is refused.
+of the loss in the features. Who asks that makes the function eager. The first results, which are
+Python's own, know the answer; calls whose results are later ones are unfolded (unfolding.py).
 """
 
 from probtorch.compiler.record.gradients import is_spent
