@@ -77,7 +77,8 @@ def compile(
     each at once). There is room for 128 of them, and then those that come back replace those that
     no longer do, while what is new runs eagerly.
 
-    Results share no memory with arguments. A call whose result needs a gradient is one entry on the
+    Results share no memory with arguments, with tensors outside or with one another; one that is
+    returned twice is one tensor. A call whose result needs a gradient is one entry on the
     tape, and its backward pass another native call, which computes the forward pass again: a
     gradient taken inside the function (`loss.backward()`, `func.value_and_grad`) is cheaper, and a
     whole training step, from `zero_grad()` to `optimizer.step()`, is one native call. Where

@@ -219,3 +219,25 @@ def test_a_gradient_between_results_is_refused_where_the_call_cannot_be_repeated
     for part in ("expected", "got", "fix"):
         assert part in str(told.value)
     assert outcomes(native, between) == outcomes(fn, between)
+
+
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_tensor_that_is_returned_twice_is_one(needs):
+    def twice(x):
+        y = x * 2.0
+        return y, {"again": y}, y[1:]
+
+    native, found = compile(twice), []
+    for fn in (twice, native):
+        rows = []
+        for i in range(5):
+            x = tensor([1.0, 2.0, float(i)], requires_grad=needs)
+            y, others, _ = fn(x)
+            with probtorch.no_grad():
+                others["again"].add_(10.0)
+            rows.append((y is others["again"], y.tolist()))
+            if needs:
+                grad(y.sum() + others["again"].sum(), x)
+        found.append(rows)
+    assert found[1] == found[0]
+    assert native.reason is None

@@ -162,6 +162,7 @@ class Differentiable:
             t.requires_grad = True
         results = _Call.apply(self, len(tensors), *sources, *ends)
         results = results if isinstance(results, tuple) else (results,)
+        results = [results[i] for i in path.first_of]
         ties.set_leaves(results)
         if ties.inner:
             refs = [weakref.ref(t) for t in results]

@@ -15,6 +15,7 @@ import numpy as np
 
 from probtorch.autograd.modes import no_grad
 from probtorch.backends.registry import copy_into, device_of, shares_memory
+from probtorch.compiler.calls.versions import same_ones
 from probtorch.compiler.native.interrupts import raise_pending
 from probtorch.compiler.nests.loops import address
 from probtorch.compiler.record import rolling
@@ -91,6 +92,8 @@ class Path:
     ----------
     flows : list of bool
         Which tensors among the results needed a gradient.
+    first_of : sequence of int
+        For each of these tensors the first one that is the same.
     ties : Ties
     as_numbers : dict
         Places among these tensors of those that callers get as numbers, and their dtypes.
@@ -101,6 +104,8 @@ class Path:
         leaves, self._structure, self.ties = found
         self.flows = [x.requires_grad for x in leaves if is_tensor(x)]
         self.spent = [_spent_node(x) for x in leaves if is_tensor(x)]
+        of_results = same_ones([x for x in leaves if is_tensor(x)])
+        self.first_of = range(len(self.flows)) if of_results is None else of_results
         self.as_numbers = {} if rec.returned is None else rec.returned.kinds(leaves)
         self._fixed = [_TENSOR if is_tensor(x) else x for x in leaves]
         self.refs, self.updates = program.refs, program.updates
@@ -149,6 +154,7 @@ class Path:
 
     def rebuild(self, tensors):
         """Put tensors back among the numbers of a result."""
+        tensors = [tensors[i] for i in self.first_of]
         for t, node in zip(tensors, self.spent, strict=True):
             if node is not None:
                 t.requires_grad, t.grad_fn = True, node
@@ -170,14 +176,15 @@ class Path:
         ]
 
     def apart(self, result, tensors):
-        """Return the recorded tensors of a result, copied where they share memory with arguments
-        or what is read: on later calls none does.
+        """Return the recorded tensors of a result, copied where they share memory with arguments,
+        what is read or one another: on later calls none does.
         """
-        others = [*arrays_of((*tensors, *self.refs)), *self.program.consts]
-        return [
-            wrap(x.array.copy(order="K")) if any(shares_memory(x.array, a) for a in others) else x
-            for x in result
-        ]
+        others, found = [*arrays_of((*tensors, *self.refs)), *self.program.consts], []
+        for x in result:
+            shared = any(shares_memory(x.array, a) for a in others)
+            found.append(wrap(x.array.copy(order="K")) if shared else x)
+            others.append(found[-1].array)
+        return found
 
     def until_due(self):
         """How many runs there are until the next one that is verified."""

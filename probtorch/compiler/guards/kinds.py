@@ -82,6 +82,7 @@ _IMMUTABLE = {
     ("pandas.api.typing", "NAType"),
     ("typing", None),
     ("re", "Pattern"),
+    ("re", "Match"),
     ("numpy", "dtype"),
     ("_abc", "_abc_data"),
     ("uarray", "_Function"),
