@@ -419,7 +419,9 @@ def test_what_a_chain_learns_does_not_depend_on_the_chains_in_step_with_it(dim):
     assert {m.name for m in in_step} == ({"diag"} if dim == 1 else {"diag", "low_rank"})
 
 
-@pytest.mark.parametrize("dim, count", [(1, 8), (3, 12), (10, 7), (10, 300), (24, 40)])
+@pytest.mark.parametrize(
+    "dim, count", [(1, 8), (2, 5), (3, 12), (9, 30), (10, 7), (10, 300), (24, 40)]
+)
 def test_native_geometric_mean_is_that_of_numpy(dim, count):
     both = np.stack([x.T @ x / count for x in gaussian_rows(covariance(dim), count)])
     variances, rows = geometric_mean(both, 1e-3)

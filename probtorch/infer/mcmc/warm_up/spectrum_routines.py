@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from probtorch.compiler.lang.cells import Array
+from probtorch.compiler.lang.cells import Array, Cell
 from probtorch.compiler.lang.function import KernelFunction, KernelRoutine
 from probtorch.compiler.machine.routines import Routines
 
@@ -120,34 +120,59 @@ def _factor(w: KernelFunction, a: Array, dim: Value) -> Value:
 
 
 def _orthogonal(w: KernelFunction, rows: Array, squares: Array, dim: Value) -> None:
-    """Rotate pairs of rows until all are orthogonal; `squares` are their squared lengths then."""
+    """Rotate pairs of rows until all are orthogonal; `squares` are their squared lengths then.
+
+    Pairs that follow each other share no row: a processor works on several at a time, of which each
+    waits for roots and quotients. All whose numbers add up to the same, modulo an odd number, are
+    such pairs.
+    """
 
     def measure() -> None:
         with w.loop(0, dim) as p:
             squares[p] = rows.at(p * dim).dot(rows.at(p * dim), dim)
 
     turned, sweeps = w.variable("i64", 1), w.variable("i64", 0)
+    half = w.quotient(dim, 2)
+    around = half * 2 + 1
     with w.repeat_while(lambda: w.logical_and(turned.value > 0, sweeps.value < MOST_SWEEPS)):
         turned.value = 0
         sweeps.value = sweeps.value + 1
         measure()
-        with w.loop(0, dim) as p, w.loop(p + 1, dim) as q:
-            one, other = rows.at(p * dim), rows.at(q * dim)
-            both, a, b = one.dot(other, dim), squares[p], squares[q]
-            with w.when(both * both > ORTHOGONAL * ORTHOGONAL * a * b):
-                turned.value = 1
-                half = (b - a) / (both * 2.0)
-                size = w.abs(half) + w.sqrt(1.0 + half * half)
-                t = w.where(half >= 0.0, 1.0 / size, -1.0 / size)
-                c = 1.0 / w.sqrt(1.0 + t * t)
-                s = c * t
-                with w.loop(0, dim) as k:
-                    x, y = one[k], other[k]
-                    one[k] = c * x - s * y
-                    other[k] = s * x + c * y
-                squares[p] = a - t * both
-                squares[q] = b + t * both
+        with w.loop(0, around) as middle, w.loop(1, half + 1) as apart:
+            up, down = middle + apart, middle - apart
+            up = w.where(up < around, up, up - around)
+            down = w.where(down < 0, down + around, down)
+            p, q = w.minimum(up, down), w.maximum(up, down)
+            with w.when(q < dim):
+                _rotate(w, rows, squares, dim, p, q, turned)
     measure()
+
+
+def _rotate(
+    w: KernelFunction,
+    rows: Array,
+    squares: Array,
+    dim: Value,
+    p: Value,
+    q: Value,
+    turned: Cell,
+) -> None:
+    """Make two rows orthogonal, unless they are; `turned` is 1 where they were not."""
+    one, other = rows.at(p * dim), rows.at(q * dim)
+    both, a, b = one.dot(other, dim), squares[p], squares[q]
+    with w.when(both * both > ORTHOGONAL * ORTHOGONAL * a * b):
+        turned.value = 1
+        half = (b - a) / (both * 2.0)
+        size = w.abs(half) + w.sqrt(1.0 + half * half)
+        t = w.where(half >= 0.0, 1.0 / size, -1.0 / size)
+        c = 1.0 / w.sqrt(1.0 + t * t)
+        s = c * t
+        with w.loop(0, dim) as k:
+            x, y = one[k], other[k]
+            one[k] = c * x - s * y
+            other[k] = s * x + c * y
+        squares[p] = a - t * both
+        squares[q] = b + t * both
 
 
 def _scaled(w: KernelFunction, moments: _Moments, variance: Array, to: Array) -> None:
