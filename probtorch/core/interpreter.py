@@ -262,7 +262,8 @@ class Interpreter:
         items: Sequence[TensorBase],
         structure: Structure,
     ) -> S:
-        """Take a loop whole, as ops/control.py states it, from the leaves of its first state.
+        """Take a loop whole, as ops/control.py states it, from the leaves of its first state;
+        NotImplemented where it is to be its steps after all.
 
         Asked for only where `records_loops`; elsewhere it is its steps.
         """
@@ -279,7 +280,9 @@ class Interpreter:
         items: Sequence[TensorBase],
         structure: Structure,
     ) -> R:
-        """Take a branch whole; asked for only where `records_loops`, elsewhere it is one side."""
+        """Take a branch whole, or return NotImplemented; asked for only where `records_loops`,
+        elsewhere it is one side.
+        """
         return (true_fn if bool(pred) else false_fn)(*unflatten(structure, items))
 
     @event

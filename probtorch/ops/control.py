@@ -63,7 +63,9 @@ def while_loop(
     items = [as_tensor(x, "while_loop") for x in items]
     active = recorder()
     if active is not None and active.records_loops and not _differentiated(items):
-        return active.while_loop(cond_fn, body_fn, items, structure)
+        whole = active.while_loop(cond_fn, body_fn, items, structure)
+        if whole is not NotImplemented:
+            return whole
     items = [clone(x) for x in items]
     state = unflatten(structure, items)
     while True:
@@ -122,7 +124,9 @@ def cond(
     active = recorder()
     if active is not None and active.records_loops:
         if isinstance(pred, TensorBase) and not _differentiated(items):
-            return active.cond(pred, true_fn, false_fn, items, structure)
+            whole = active.cond(pred, true_fn, false_fn, items, structure)
+            if whole is not NotImplemented:
+                return whole
     batch = _batch_of(pred)
     if batch is not None:
         return _both(batch, reshape(pred, ()), true_fn, false_fn, items, structure)

@@ -1,13 +1,18 @@
-"""`while_loop` and `cond` run eagerly: values, gradients, and what they refuse."""
+"""`while_loop` and `cond`: values, gradients, and what they refuse; gradients through what they
+close over, compiled as eagerly.
+"""
 
 import numpy as np
 import pytest
 
 import probtorch
-from probtorch import compile, tensor
+from probtorch import compile, scan, tensor
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
+from probtorch.distributions import LogNormal, Normal
+from probtorch.effects.primitives import sample
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.infer import Target
 from probtorch.ops.control import cond, while_loop
 from tests.derivatives import gradcheck
 
@@ -154,3 +159,97 @@ def test_operands_of_cond_that_may_mean_two_things_are_refused(operands, named, 
         cond(tensor(True), lambda x: x * 2, lambda x: x * 3, *operands, **named)
     assert got in str(caught.value)
     assert "operands=" in caught.value.fix
+
+
+W = tensor([2.0, 3.0, 4.0], requires_grad=True)
+START = tensor(0), probtorch.ones(3)
+
+
+def inner_gradient(x):
+    w = x.detach().clone().requires_grad_()
+    loss = cond(x.sum() > 0.0, lambda: (w * w).sum(), lambda: w.sum())
+    return x * probtorch.autograd.grad(loss, w)[0]
+
+
+def off_the_tape(x):
+    with probtorch.no_grad():
+        y = cond(x.sum() > 0.0, lambda: x * W, lambda: x + W)
+    return x * y
+
+
+# What branches and bodies close over: arguments, tensors outside, or nothing.
+CLOSING = {
+    "branch": lambda x: cond(x.sum() > 0.0, lambda: x * W, lambda: x + W),
+    "branch beside a term": lambda x: x**2 + cond(x.sum() > 0.0, lambda: x * W, lambda: x + W),
+    "one branch": lambda x: cond(x.sum() > 9.0, lambda: x * W, lambda: x.detach() * 1.0),
+    "loop": lambda x: while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * W + x), START)[1],
+    "nothing": lambda x: (
+        x * while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2.0), START)[1]
+    ),
+    "branch in a loop": lambda x: while_loop(
+        lambda s: s[0] < 3,
+        lambda s: (s[0] + 1, cond(s[0] > 1, lambda: s[1] * x, lambda: s[1] + x)),
+        START,
+    )[1],
+    "step of a scan": lambda x: scan(lambda c, v: (c * W + v * x, c), START[1], probtorch.ones(4))[
+        0
+    ],
+    "branch in a scan": lambda x: scan(
+        lambda c, v: (cond(v > 0.0, lambda: c * x, lambda: c + x), c),
+        START[1],
+        tensor([1.0, -1.0, 1.0]),
+    )[0],
+    "gradient inside": inner_gradient,
+    "off the tape": off_the_tape,
+}
+
+
+@pytest.mark.parametrize("needs", [True, False])
+@pytest.mark.parametrize("name", CLOSING)
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+def test_gradients_reach_what_branches_and_bodies_close_over(name, needs):
+    native, found = compile(CLOSING[name]), []
+    for fn in (CLOSING[name], native):
+        rows = []
+        for i in range(6):
+            W.grad = None
+            x = (tensor([1.0, 2.0, 3.0]) * (1.0 if i % 3 else -1.0)).requires_grad_(needs)
+            y = fn(x)
+            rows += [y.detach().numpy(), np.array(y.requires_grad)]
+            if y.requires_grad:
+                y.sum().backward()
+            rows += [t.grad.numpy() for t in (x, W) if t.grad is not None]
+        found.append(rows)
+    assert len(found[0]) == len(found[1])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-6)
+    assert native.reason is None or name == "branch in a scan"
+
+
+@pytest.mark.parametrize(
+    "mean",
+    [
+        lambda z: cond(z > 0.0, lambda: z * 2.0, lambda: z - 1.0),
+        lambda z: while_loop(
+            lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 0.5 + z), (0, z * 0.0)
+        )[1],
+        lambda z: while_loop(
+            lambda s: s[0] < 3,
+            lambda s: (s[0] + 1, s[1] * 0.5 + z),
+            (tensor(0), tensor(1.0, dtype=probtorch.float64)),
+        )[1],
+    ],
+    ids=["branch", "loop that carries one", "loop"],
+)
+def test_a_density_has_the_slope_of_what_branches_and_bodies_close_over(mean):
+    def model():
+        z, scale = sample("z", Normal(0.0, 1.0)), sample("scale", LogNormal(0.0, 1.0))
+        sample("y", Normal(mean(z), scale), obs=tensor(1.0))
+
+    target = Target.from_model(model)
+    for q in ([0.3, 0.1], [-0.4, 0.2], [0.5, 0.5]):
+        at, h = np.array(q), 1e-6
+        found = target.value_and_grad(at)[1]
+        for k, step in enumerate(np.eye(2) * h):
+            ahead, behind = (target.value_and_grad(at + s)[0] for s in (step, -step))
+            np.testing.assert_allclose(found[k], (ahead - behind) / (2.0 * h), rtol=1e-5)

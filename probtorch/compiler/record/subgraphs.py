@@ -11,7 +11,7 @@ from probtorch.compiler.graph import GraphValue, Node
 from probtorch.compiler.record.demands import Demands
 from probtorch.compiler.record.long_loops import final_state
 from probtorch.compiler.record.recording import Recording
-from probtorch.core.dispatch import set_recorder, wrap
+from probtorch.core.dispatch import grad_enabled, set_recorder, wrap
 from probtorch.core.making import as_tensor
 from probtorch.core.tree import flatten, unflatten
 from probtorch.core.typed import Tree
@@ -74,8 +74,27 @@ class Subgraphs(Demands):
         for t, v in zip(out, values, strict=True):
             self._bind(t, v)
 
+    def _flows(self, results):
+        """Whether results are on the tape, on which a node of a loop or a branch is not; where no
+        value is known, nothing else can be there in its place.
+        """
+        flows = grad_enabled() and any(x.requires_grad for x in results)
+        if flows and self.abstract:
+            self.refuse("a gradient through what a loop or a branch within a loop closes over")
+            return False
+        return flows
+
+    def _forgets(self, told):
+        """Forget what children told of: Python goes the one way that it goes."""
+        unsupported, prints = told
+        del self.unsupported[unsupported:], self.prints[prints:]
+        return NotImplemented
+
     def while_loop(self, cond_fn, body_fn, items, structure):
-        """Record `while_loop` as one node; see ops/control.py."""
+        """Record `while_loop` as one node; see ops/control.py. NotImplemented where a gradient has
+        to go through what the body closes over.
+        """
+        told = len(self.unsupported), len(self.prints)
         test, flag, _ = self._child(cond_fn, items, structure, "while_loop")
         entered = self.abstract or bool(flag[0].array)
         try:
@@ -91,6 +110,8 @@ class Subgraphs(Demands):
             [x.array for x in after],
             structure == after_structure,
         )
+        if self._flows(after):
+            return self._forgets(told)
         if self.abstract:
             out = [wrap(x.array) for x in after]
         else:
@@ -112,7 +133,10 @@ class Subgraphs(Demands):
         return unflatten(structure, out)
 
     def cond(self, pred, true_fn, false_fn, items, structure):
-        """Record `cond` as one node; see ops/control.py."""
+        """Record `cond` as one node; see ops/control.py. NotImplemented where a gradient has to go
+        through what a branch closes over.
+        """
+        told = len(self.unsupported), len(self.prints)
         branches = {"then": true_fn, "else": false_fn}
         order = list(branches) if bool(pred.array) else list(branches)[::-1]
         done = {}
@@ -123,8 +147,10 @@ class Subgraphs(Demands):
             except Exception as error:
                 if self.abstract or not done:
                     raise
-                self._untaken("a branch not taken", error)
                 _, out, out_structure = done[order[0]]
+                if self._flows(out):
+                    return self._forgets(told)
+                self._untaken("a branch not taken", error)
                 return unflatten(out_structure, [wrap(x.array.copy(order="K")) for x in out])
         (yes, yes_out, yes_structure), (no, no_out, no_structure) = done["then"], done["else"]
         check_same_state(
@@ -133,6 +159,8 @@ class Subgraphs(Demands):
             [x.array for x in no_out],
             yes_structure == no_structure,
         )
+        if self._flows((*yes_out, *no_out)):
+            return self._forgets(told)
         out = [wrap(x.array.copy(order="K")) for x in done[order[0]][1]]
         inputs = [self.value_of(pred), *(self.value_of(x) for x in items)]
         self._attach("cond", inputs, (yes, no), out, {"then": yes, "else": no})
