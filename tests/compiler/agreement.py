@@ -39,6 +39,8 @@ FREE_ZERO = frozenset(
 # SciPy's float32 versions of these are a dozen units off; compiled, they are computed in float64.
 SPECIAL = frozenset((*special.__all__, *incomplete.__all__))
 
+_RESTS = "factorial_rest", "gamma_rest", "stirling_rest"
+
 
 def _of_rest(a):
     """The size of lgamma(a) and a log a, of which a rest is the difference; beyond, by a series."""
@@ -46,9 +48,15 @@ def _of_rest(a):
     return 1.0 + np.minimum(size * np.log1p(size), 100.0)
 
 
+def _of_slope(a):
+    """The size of digamma(a) and log a, of which the slope of a rest is the difference."""
+    return 1.0 + np.abs(np.log(np.maximum(np.asarray(a, np.float64), 1.0)))
+
+
 # Differences of larger numbers, each of which is rounded by units of its own: how large they are.
 DIFFERENCES = {
-    **dict.fromkeys(("factorial_rest", "gamma_rest", "stirling_rest"), _of_rest),
+    **dict.fromkeys(_RESTS, _of_rest),
+    **dict.fromkeys((f"{name}_slope" for name in _RESTS), _of_slope),
     "mean_cosine_loss": lambda x: np.ones(np.shape(x)),
 }
 
