@@ -198,15 +198,16 @@ class KernelFunction(Builder):
         *,
         certain: bool = False,
         unroll: bool = False,
+        rolled: bool = False,
     ) -> Iterator[Value]:
         """Run the body for i = start, start + step, ... below stop; gives i.
 
         `certain` where that is known to be one turn or more; `unroll` where all should be written
-        out.
+        out, `rolled` where they are to stay a loop, which is `certain`.
         """
         first = start if isinstance(start, Value) else self.whole(start)
         last = self.convert(self.value(stop, first.ty), first.ty)
-        node = nodes.For(first, last, step, certain, unroll)
+        node = nodes.For(first, last, step, certain, unroll, rolled)
         yield self.put(node)
         self.put(nodes.End(node))
 

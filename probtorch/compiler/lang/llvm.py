@@ -304,7 +304,7 @@ class LlvmPrinter(Printer):
         _go_on(f, turn)
         f.lines.append(f"  {i}.n = add nuw nsw i64 {i}, {node.step}")
         if node.certain:
-            hint = self._hint(f, f.lines[begin:])
+            hint = self._hint(f, f.lines[begin:], node.rolled)
             f.lines += [
                 f"  {i}.c = icmp ult i64 {i}.n, {node.stop}",
                 f"  br i1 {i}.c, label %{head}, label %{out}{hint}",
@@ -313,17 +313,22 @@ class LlvmPrinter(Printer):
         else:
             _go_on(f, head, out)
 
-    def _hint(self, f: KernelFunction, lines: list[str]) -> str:
+    def _hint(self, f: KernelFunction, lines: list[str], rolled: bool) -> str:
         """Return what ends the branch of a nest's loop: where it calls functions, a wish not to do
-        several of its turns at once, which gives twice the code in twice the time, and no speed.
+        several of its turns at once, which gives twice the code in twice the time, and no speed;
+        and that it is to stay a loop, if it is.
         """
-        if not any(_CALL.search(line) for line in lines):
+        wishes = []
+        if any(_CALL.search(line) for line in lines):
+            wishes.append('!{!"llvm.loop.interleave.count", i32 1}')
+        if rolled:
+            wishes.append('!{!"llvm.loop.unroll.disable"}')
+        if not wishes:
             return ""
         module = _text(f)
         module.loops += 1
         number = module.loops
-        module.declare('!0 = !{!"llvm.loop.interleave.count", i32 1}')
-        module.declare(f"!{number} = distinct !{{!{number}, !0}}")
+        module.declare(f"!{number} = distinct !{{{', '.join([f'!{number}', *wishes])}}}")
         return f", !llvm.loop !{number}"
 
     def loop(self, f: KernelFunction, node: nodes.Loop) -> None:

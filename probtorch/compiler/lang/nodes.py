@@ -328,7 +328,7 @@ class Atomic(Node):
 @dataclass(slots=True)
 class For(Node):
     """Run the body for i = start, start + step, ... below stop; `certain`: at least once; `unroll`
-    where all turns should be written out.
+    where all turns should be written out, `rolled` where a processor's code is to have them once.
     """
 
     start: Value
@@ -336,6 +336,7 @@ class For(Node):
     step: Value | int = 1
     certain: bool = False
     unroll: bool = False
+    rolled: bool = False
     notes: list[Any] = field(default_factory=list)
 
 

@@ -18,6 +18,7 @@ from probtorch.compiler.nests.loops import Mem, Reg
 from probtorch.compiler.render.costs import cost_of_item
 from probtorch.compiler.render.nest import Nest
 from probtorch.compiler.render.short_rows import ScaledSum, is_short, rows_together, write_dots
+from probtorch.compiler.render.turned_rows import TurnedNest, is_turned
 
 __all__ = ["BLOCK", "in_blocks", "write_nest"]
 
@@ -38,7 +39,8 @@ def write_nest(module, group):
     """Write the function of a loop nest in the form that suits it; returns (name, parameters,
     whether it returns a status).
     """
-    return (BlockedNest if in_blocks(group) else Nest)(module, group).define()
+    form = BlockedNest if in_blocks(group) else TurnedNest if is_turned(group) else Nest
+    return form(module, group).define()
 
 
 def in_blocks(group):

@@ -107,6 +107,7 @@ class NestModule(LibraryModule):
             plan_parts(lowering)
         self.plan = plan or NestPlan(lowering)
         self.groups = 0
+        self.turning = set()  # functions that turn rows (turned_rows.py), by their names
         groups = sum(isinstance(s, Group) for s in lowering.block.walk())
         # Elements of the largest nests that are inlined, and of those that run often.
         self.inlined = sys.maxsize if groups <= _INLINE_ALL else -1

@@ -22,14 +22,17 @@ from probtorch.compiler.lang.llvm import LLVM, in_memory
 from probtorch.compiler.lang.nodes import Operand, Value
 from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import FLOATS, ir_type
-from probtorch.compiler.nests.loops import Mem
+from probtorch.compiler.nests.loops import POINTWISE, Group, Mem, MemoryBuffer
 from probtorch.compiler.render import runtime
-from probtorch.compiler.render.items import Items, summed_type
+from probtorch.compiler.render.items import Items, kept_strides, summed_type
 
 if TYPE_CHECKING:
     from probtorch.compiler.render.llvm import NestModule
 
-__all__ = ["Nest"]
+__all__ = ["Nest", "Place", "last_loop", "reads", "writes"]
+
+# A buffer, an offset and strides along the dims of a nest.
+Place = tuple[MemoryBuffer, int, tuple[int, ...]]
 
 # Terms of a sum in single precision that are added up before they go to its total: what bounds the
 # error, for any width of vectors and where a loop is none. NumPy's sums by pairs end at 128, too.
@@ -55,7 +58,7 @@ class Nest(Items):
             linkage="internal",
             attributes="nounwind" if inlined else "nounwind noinline",
         )
-        self.rank = len(group.domain)
+        self.rank, self.last = len(group.domain), last_loop(group)
         self.bases = {}
         self.own = {}
 
@@ -112,15 +115,23 @@ class Nest(Items):
         reduced = [i for i in self.group.items if i.kind == "reduce" and i.attrs["depth"] == depth]
         for item in reduced:
             self._begin(item)
-        start, stop = first[depth], bounds[depth]
-        innermost = depth == self.rank - 1
+        start, stop, deeper = first[depth], bounds[depth], depth + 1
+        passed: list[Value | None] = []
+        innermost = depth == self.last
+        if innermost:
+            inner, deeper = self.group.domain[depth + 1 :], self.rank
+            start, stop = (self._times(x, math.prod(inner)) for x in (start, stop))
+            passed = [None] * len(inner)
         with self._stretch(start, stop) if innermost else nullcontext((start, stop)) as ends:
             with self._over(*ends) as i:
-                self.index.append(i)
-                self._write_from(depth + 1, first, bounds)
-                self.index.pop()
+                self.index += [*passed, i]
+                self._write_from(deeper, first, bounds)
+                del self.index[depth:]
         for item in reduced:
             self._finish_reduction(item)
+
+    def _times(self, n, factor):
+        return n * factor if isinstance(n, int) else self.binary("mul", n, factor, "nuw nsw")
 
     @contextmanager
     def _stretch(self, start, stop) -> Iterator[tuple[Operand, Operand]]:
@@ -259,6 +270,50 @@ class Nest(Items):
         else:
             v = total.best.value
         self.store_at(v, self.address(item.root.buffer, 0, item.attrs["strides"]))
+
+
+def last_loop(group: Group) -> int:
+    """Return from which dim on one loop goes through all: what the nest reads and writes there lies
+    side by side, dim after dim, and nothing is reduced over some of these dims alone.
+    """
+    sizes, last = group.domain, len(group.domain) - 1
+    if last < 1 or any(item.kind not in POINTWISE for item in group.items):
+        return last
+    reduced = [i.attrs for i in group.items if i.kind == "reduce"]
+    if any(a["reduce"] in ("argmax", "argmin") for a in reduced):
+        return last
+    strides = [s for _, _, s in (*reads(group), *writes(group))]
+    strides += [a["strides"] for a in reduced if a["depth"] in (None, len(sizes))]
+    if any(len(s) != len(sizes) for s in strides):
+        return last
+    depths = {a["depth"] for a in reduced}
+    cut = 0 if group.parts is None else group.parts.dim
+    while (
+        last > cut
+        and last not in depths
+        and all(s[last - 1] == s[last] * sizes[last] for s in strides)
+    ):
+        last -= 1
+    return last
+
+
+def reads(group: Group) -> Iterator[Place]:
+    """Yield the places in memory that a nest reads at each index."""
+    for item in group.items:
+        for x in item.operands:
+            if isinstance(x, Mem):
+                yield x.buffer, x.offset, x.strides
+        if item.kind == "store" and item.attrs["mode"] == "add":
+            yield item.attrs["buffer"], item.attrs["offset"], item.attrs["strides"]
+
+
+def writes(group: Group) -> Iterator[Place]:
+    """Yield the places in memory that a nest writes to at each index; not those of reductions."""
+    for item in group.items:
+        if item.kind == "store":
+            yield item.attrs["buffer"], item.attrs["offset"], item.attrs["strides"]
+        elif item.root is not None and item.root.in_register and item.root.buffer is not None:
+            yield item.root.buffer, 0, kept_strides(item.root.shape)
 
 
 def fill(s, pointer, b, value):

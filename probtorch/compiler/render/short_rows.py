@@ -14,10 +14,10 @@ A term of another row, which may be nan, takes part in no arithmetic.
 Read `write_dots`, then `ScaledSum`.
 """
 
-from probtorch.compiler.lang.nodes import Compare, Load, Shuffle, Store, Value
-from probtorch.compiler.lang.types import BYTES, ir_type, vector
-from probtorch.compiler.native import host
+from probtorch.compiler.lang.nodes import Store, Value
+from probtorch.compiler.lang.types import ir_type
 from probtorch.compiler.nests.loops import Item, Mem, Reg
+from probtorch.compiler.render.vectors import Vectors, lanes_of
 
 __all__ = ["ScaledSum", "is_short", "rows_together", "write_dots"]
 
@@ -36,7 +36,7 @@ _CHAINS = 4
 
 def rows_together(item: Item) -> int:
     """Return how many rows are worked on together: the lanes of a vector."""
-    return host.target().vector_bits // (8 * BYTES[ir_type(item.root.dtype)])
+    return lanes_of(ir_type(item.root.dtype))
 
 
 def is_short(item: Item) -> bool:
@@ -74,16 +74,12 @@ def _is_regular(scale):
     return not isinstance(scale, Mem) or scale.strides in ((0,), (1,))
 
 
-class _Product:
+class _Product(Vectors):
     """A product of rows of a nest, of which some are worked on together."""
 
     def __init__(self, nest, item):
-        self.nest, self.item, self.size = nest, item, item.attrs["size"]
-        self.lanes, self.ty = rows_together(item), ir_type(item.root.dtype)
-        self.wide, self.layout = vector(self.ty, self.lanes), _layout(item)
-        # Where each vector of a row begins, and how many terms it has.
-        starts = range(0, self.size, self.lanes)
-        self.pieces = [(first, min(self.lanes, self.size - first)) for first in starts]
+        super().__init__(nest, ir_type(item.root.dtype))
+        self.item, self.size, self.layout = item, item.attrs["size"], _layout(item)
 
     def place(self, x, row, term=0):
         """Return where an element of a row lies, so many behind its first."""
@@ -91,22 +87,6 @@ class _Product:
         place = self.nest.address(x.buffer, x.offset + term, x.strides)
         self.nest.index = []
         return place
-
-    def zero(self):
-        return self.nest.convert(self.nest.value(0.0, self.ty), self.wide)
-
-    def mask(self, count):
-        """Return a mask of the first lanes; None if these are all."""
-        if count == self.lanes:
-            return None
-        nest, kind = self.nest, vector("i32", self.lanes)
-        numbers = nest.load_at(nest.table(range(self.lanes), "i32").pointer, kind)
-        return nest.put(Compare("ult", numbers, nest.convert(nest.value(count, "i32"), kind)))
-
-    def read(self, place, count):
-        """Return the vector of so many terms at a place, with zeros behind them."""
-        mask = self.mask(count)
-        return self.nest.put(Load(place, self.wide, mask, mask and self.zero()))
 
     def parts(self, matrix, step, row):
         """Return the terms of the rows from `row` on as vectors: of packed rows in their order in
@@ -117,9 +97,6 @@ class _Product:
         else:
             places = [self.place(matrix, row, i * step) for i in range(self.size)]
         return [self.nest.load_at(place, self.wide) for place in places]
-
-    def shuffled(self, a, b, places):
-        return self.nest.put(Shuffle(a, b, list(places)))
 
 
 # ------------------------------------------------------------------------------------ dot products
@@ -169,7 +146,7 @@ class _Dots(_Product):
         nest, operands = self.nest, self.item.operands
         rows = [nest.binary("add", row, r, "nsw") for r in range(self.lanes)]
         sums = [self.zero()] * self.lanes  # of terms that are all -0.0 the sum is 0.0
-        for first, count in self.pieces:
+        for first, count in self.pieces(self.size):
             same = [None if _varies(x) else self._piece(x, row, first, count) for x in operands]
             for r, here in enumerate(rows):
                 x, y = (
@@ -211,7 +188,7 @@ class ScaledSum(_Product):
         super().__init__(nest, item)
         self.matrix, self.scale = item.operands
         by_rows = self.layout == "rows"
-        count = len(self.pieces) if by_rows else self.size
+        count = len(self.pieces(self.size)) if by_rows else self.size
         chains = min(_CHAINS, 2 * _CHAINS // count) if by_rows else 1
         zero = self.zero()
         self.sums = [[nest.variable(self.wide, zero) for _ in range(count)] for _ in range(chains)]
@@ -248,7 +225,7 @@ class ScaledSum(_Product):
         with nest.at_row(start, lane):
             row, scale = nest.index[0], nest.read(self.scale, self.ty)
         scale = nest.convert(scale, self.wide)
-        for (first, count), total in zip(self.pieces, sums, strict=True):
+        for (first, count), total in zip(self.pieces(self.size), sums, strict=True):
             x = self.read(self.place(self.matrix, row, first), count)
             total.value = total.value + x * scale
 
@@ -256,7 +233,7 @@ class ScaledSum(_Product):
         """Write the addition of the sums to where they belong."""
         nest, buffer = self.nest, self.item.root.buffer
         if self.layout == "rows":
-            for i, (first, count) in enumerate(self.pieces):
+            for i, (first, count) in enumerate(self.pieces(self.size)):
                 place = nest.address(buffer, first, ())
                 total = self.read(place, count)
                 for sums in self.sums:
