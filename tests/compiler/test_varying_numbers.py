@@ -982,3 +982,18 @@ def test_code_that_asks_for_types_keeps_floats_constant_where_it_runs(name, path
         holder.number = value
         assert the_same(native(X), fn(X)), value
     assert len(native.paths) == paths
+
+
+def test_a_number_that_a_long_loop_carries_keeps_its_digits():
+    def falling(x, number):
+        for _ in range(300):
+            x, number = x * number + 0.1, number * 0.999
+        return x
+
+    fn, change = attribute(falling)
+    native = compile(fn)
+    for b in (0.1, 0.5, 0.7, 0.9, 0.95):
+        change(b)
+        # In single precision the number would be off by 1e-6, and the result by several times that.
+        assert_close(native(X), fn(X), rtol=1e-6, atol=0.0)
+    assert len(native.paths) == 2

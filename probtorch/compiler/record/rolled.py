@@ -16,7 +16,7 @@ from probtorch.compiler.record.record import record
 from probtorch.compiler.record.slices import Slices
 from probtorch.compiler.record.turns import place_of
 from probtorch.core.dispatch import apply, wrap
-from probtorch.core.told import read
+from probtorch.core.told import is_number, number_alone, read
 from probtorch.core.tree import Structure, flatten, unflatten
 from probtorch.ops.gathering import index_select
 from probtorch.ops.movement import expand, movedim, reshape
@@ -164,7 +164,7 @@ class _Run:
             if row is not None:
                 found = self.stack(row[:3])[row[3]]
             elif x.kind == "ref":
-                found = x.array
+                found = number_alone(x.array) if is_number(x.array) else x.array
             else:
                 found = wrap(x.array)
             self.made[x.id] = found
