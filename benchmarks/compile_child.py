@@ -18,7 +18,7 @@ from benchmarks.density import probes  # noqa: E402
 from benchmarks.peers import OURS, adapter  # noqa: E402
 from benchmarks.problems import DENSITIES  # noqa: E402
 from benchmarks.svi import batches  # noqa: E402
-from probtorch.compiler import compile, density  # noqa: E402
+from probtorch.compiler import compiled_function, density  # noqa: E402
 from probtorch.compiler.calls import replay  # noqa: E402
 from probtorch.compiler.native import host  # noqa: E402
 from probtorch.compiler.run import executor  # noqa: E402
@@ -58,7 +58,7 @@ def thousand():
             if ops >= OPS:
                 return a.sum()
 
-    compiled = compile.compile(fn)
+    compiled = probtorch.compile(fn)
     return lambda: compiled(x)
 
 
@@ -77,7 +77,7 @@ def main():
 
         return timed
 
-    for module in (compile, density, replay):
+    for module in (compiled_function, density, replay):
         module.record = recording(module.record)
     make, emit = executor.CpuProgram.__init__, host.emit_object
 

@@ -14,7 +14,17 @@ import pytest
 from scipy import special, stats
 
 import probtorch
-from benchmarks import density, distributions, eager, kernel_peers, loops, nuts, problems, svi
+from benchmarks import (
+    compile_time,
+    density,
+    distributions,
+    eager,
+    kernel_peers,
+    loops,
+    nuts,
+    problems,
+    svi,
+)
 from benchmarks.peers import OURS, PEERS, adapter
 from benchmarks.problems import DENSITIES
 from benchmarks.report import duration, table, write_section
@@ -313,3 +323,10 @@ def test_what_the_cost_of_checks_is_taken_from_is_there():
     # In a process of its own: the module keeps the process that imports it to one core.
     ask = "from benchmarks import checks; [getattr(o, a) for _, o, a in checks.places()]"
     subprocess.run([sys.executable, "-c", ask], check=True)
+
+
+@pytest.mark.parametrize("program", compile_time.PROGRAMS)
+def test_what_the_parts_of_a_first_call_are_taken_from_is_there(program, tmp_path):
+    found = compile_time.first_call(program, tmp_path / "cache")
+    assert found["compiled"] and found["ops"] > 0
+    assert found["recording"] and found["compiling"]
