@@ -997,3 +997,43 @@ def test_a_number_that_a_long_loop_carries_keeps_its_digits():
         # In single precision the number would be off by 1e-6, and the result by several times that.
         assert_close(native(X), fn(X), rtol=1e-6, atol=0.0)
     assert len(native.paths) == 2
+
+
+def augmented(x, b):
+    k = b
+    k *= 2.0
+    k += 1.0
+    k -= b
+    k /= 3.0
+    return x * k + b
+
+
+def augmented_in_a_list(x, b):
+    numbers = [b, b]
+    numbers[0] += 1.0
+    return x * numbers[0] + numbers[1]
+
+
+@pytest.mark.parametrize("body", [augmented, augmented_in_a_list])
+def test_an_augmented_assignment_leaves_the_number_that_there_was(body):
+    fn, change = attribute(body)
+    native = compile(fn)
+    for b in VALUES:
+        change(b)
+        assert_close(native(WIDE), fn(WIDE), rtol=1e-13, atol=1e-14)
+    assert len(native.paths) == 2
+
+
+def test_an_augmented_number_that_is_left_behind_has_all_its_digits():
+    holder = Holder()
+
+    def fn(x):
+        holder.number += 0.0
+        holder.number = abs(holder.number)
+        return x * 2.0
+
+    native = compile(fn)
+    for b in VALUES:
+        holder.number = b
+        native(X)
+        assert holder.number == b

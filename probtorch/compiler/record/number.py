@@ -137,6 +137,7 @@ def _method(name, check):
         return compute(other, _plain(self))
 
     setattr(Number, f"__{name}__", forth)
+    setattr(Number, f"__i{name}__", forth)  # which leaves what it was, as floats do
     setattr(Number, f"__r{name}__", back)
 
 
