@@ -591,7 +591,7 @@ class CompiledFunction(Compiled):
         )
         if path is None:
             links.close()
-            out = [links.callers(x) for x in out]
+            out = [x.array.item() if type(x) is Number else links.callers(x) for x in out]
             return unflatten(found[1], out), None
         return out, path
 

@@ -1037,3 +1037,9 @@ def test_an_augmented_number_that_is_left_behind_has_all_its_digits():
         holder.number = b
         native(X)
         assert holder.number == b
+
+
+# The class of a number that a recording for nothing returned, and the digits of one left behind.
+@pytest.mark.parametrize("seed", [9600541, 9600111])
+def test_random_expressions_that_were_wrong_once_are_those_of_python(seed):
+    assert number_programs.check(seed) is None
