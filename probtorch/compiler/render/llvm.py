@@ -163,6 +163,8 @@ class ProgramFunction(Writer):
 class Driver(ProgramFunction):
     """Writes `run`."""
 
+    module: NestModule
+
     def __init__(self, module):
         super().__init__(module, "run", "i64", ["ptr"], attributes="")
         # Updates in place by the nest that writes them, and those written so far.

@@ -85,15 +85,15 @@ class _OfRows(Cell):
     def __init__(self, nest: TurnedNest, ty: str) -> None:
         super().__init__(nest, Variable(nest.fresh("c"), ty, _ROWS))
         nest.put(self.node)
-        self.nest, self.array = nest, Value(self.node.name, "ptr", nest)
+        self.nest, self.column = nest, Value(self.node.name, "ptr", nest)
 
     @property
     def value(self) -> Value:
-        return self.nest.load(self.array, self.nest.lane, self.node.ty)
+        return self.nest.load(self.column, self.nest.lane, self.node.ty)
 
     @value.setter
     def value(self, x: Operand) -> None:
-        self.nest.store(self.array, self.nest.lane, x, self.node.ty)
+        self.nest.store(self.column, self.nest.lane, x, self.node.ty)
 
 
 class TurnedNest(Nest):
