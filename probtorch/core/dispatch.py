@@ -585,7 +585,7 @@ def unary_door(
             t.requires_grad = False
             t.grad_fn = None
         if _RECORDING:
-            if _is_number(input):
+            if input._extra and _is_number(input):
                 return call(prepared(op, input))
             active = _MODE.recorder
             if active is not None:
@@ -646,7 +646,10 @@ def binary_door(
                 r = fn(a, b)
         except (AttributeError, ValueError, TypeError, OverflowError):
             return general(op, fn, (input, other), out)
-        if _RECORDING and (_is_number(input) or _is_number(other)):
+        if _RECORDING and (
+            (type(input) not in _NUMBERS and input._extra and _is_number(input))
+            or (type(other) not in _NUMBERS and other._extra and _is_number(other))
+        ):
             return general(op, fn, (input, other), out)
         if out is not None:
             return written(op, (input, other), r, out)
