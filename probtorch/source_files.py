@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import sysconfig
+from collections.abc import Iterator
 
 __all__ = ["owner"]
 
@@ -36,10 +37,27 @@ def owner(file: str) -> str:
         return "installed"
     if file.startswith(_STANDARD) or real.startswith(_STANDARD):
         return "standard"
-    for folder in {os.path.realpath(entry or os.curdir) + os.sep for entry in tuple(sys.path)}:
-        if real.startswith(folder) and real.removeprefix(folder).split(os.sep)[0] in _names(folder):
-            return "installed"
-    return "user"
+    return "installed" if any(name in _names(folder) for folder, name in _on_path(real)) else "user"
+
+
+def _on_path(real: str) -> Iterator[tuple[str, str]]:
+    """The folders of sys.path that a file is below, and the name in each that leads to it."""
+    # By number: to ask for the real path of each entry takes a question for each of its parts.
+    entries = {_number(entry or os.curdir) for entry in tuple(sys.path)} - {None}
+    name = real
+    while (folder := os.path.dirname(name)) != name:
+        if _number(folder) in entries:
+            yield folder, os.path.basename(name)
+        name = folder
+
+
+def _number(folder: str) -> tuple[int, int] | None:
+    """What a folder is known by, whatever leads to it; None of what is not there."""
+    try:
+        status = os.stat(folder)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 @functools.cache

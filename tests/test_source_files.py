@@ -34,7 +34,14 @@ def test_files_have_owners(file, whose):
     assert owner(file) == whose
 
 
-def test_packages_beside_a_program_are_installed_and_what_is_among_them_is_the_users(tmp_path):
+@pytest.mark.parametrize("on_path", ["place", "link"])
+@pytest.mark.parametrize("asked", ["place", "link"])
+def test_packages_beside_a_program_are_installed_and_what_is_among_them_is_the_users(
+    tmp_path, on_path, asked
+):
+    (tmp_path / "link").symlink_to(tmp_path / "place")
+    on_path, asked, tmp_path = tmp_path / on_path, tmp_path / asked, tmp_path / "place"
+    tmp_path.mkdir()
     # As `pip install --target` leaves it: a folder of packages with their metadata.
     for package in ("letters", "mine"):
         (tmp_path / package).mkdir()
@@ -47,10 +54,10 @@ def test_packages_beside_a_program_are_installed_and_what_is_among_them_is_the_u
     (info / "RECORD").write_text("letters/__init__.py,,\nsingle.py,,\n")
     program = f"""
 import sys
-sys.path.append({str(tmp_path)!r})
+sys.path.append({str(on_path)!r})
 from probtorch.source_files import owner
 for name in ("letters/__init__.py", "single.py", "mine/__init__.py", "script.py"):
-    print(owner({str(tmp_path)!r} + "/" + name))
+    print(owner({str(asked)!r} + "/" + name))
 """
     home = Path(probtorch.__file__).parents[1]
     told = subprocess.run(

@@ -25,6 +25,7 @@ import numpy as np
 
 from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
+from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.native.host import InternalCompilerError
 from probtorch.core.tensor_base import TensorBase
 
@@ -139,12 +140,21 @@ def _free(runs):
 
 def coarsest(graph):
     """Return the size in bytes of the smallest floats that a recorded graph computes with."""
-    sizes = [v.dtype.itemsize for v in graph.inputs if v.dtype.kind == "f"]
+    return min((dtype.itemsize for dtype in _dtypes(graph) if dtype.kind == "f"), default=8)
+
+
+def _dtypes(graph):
+    """The dtypes of all values of a graph: of thousands, mostly one, so its hash is not asked."""
+    found, last = {v.dtype for v in graph.inputs}, None
     for node in graph.nodes:
-        values = (*node.outs, *node.values())
-        sizes += [v.dtype.itemsize for v in values if v.dtype.kind == "f"]
-        sizes += [coarsest(inner) for inner in node.subgraphs()]
-    return min(sizes, default=8)
+        for x in (*node.inputs, *node.outs):
+            if type(x) is GraphValue and x.dtype is not last:
+                last = x.dtype
+                found.add(last)
+        if node.attrs:
+            for inner in node.subgraphs():
+                found |= _dtypes(inner)
+    return found
 
 
 def difference(native, eager, again=None, size=8):

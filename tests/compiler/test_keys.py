@@ -197,7 +197,7 @@ def test_an_empty_graph_has_a_name():
 @pytest.fixture
 def package(tmp_path):
     """A package with a source in each folder that counts, all of them old."""
-    for folder in ("backends", "core", "ops", "compiler/lower"):
+    for folder in ("backends", "core", "ops", "ops/record", "compiler/lower", "compiler/record"):
         file = tmp_path / folder / "a.py"
         file.parent.mkdir(parents=True)
         file.write_text("x = 1\n")
@@ -232,7 +232,7 @@ def add(file):
 @pytest.mark.parametrize(
     "change", [change_text, change_size, change_time, rename, add, Path.unlink]
 )
-@pytest.mark.parametrize("folder", ["ops", "compiler/lower"])
+@pytest.mark.parametrize("folder", ["ops", "ops/record", "compiler/lower"])
 def test_a_change_of_a_source_changes_all_names(package, folder, change):
     before = digest(package)
     assert digest(package) == before
@@ -246,7 +246,15 @@ def test_what_is_no_source_does_not_count(package):
     (package / "ops" / "__pycache__").mkdir()
     (package / "ops" / "__pycache__" / "a.py").write_text("")
     (package / "ops" / "notes.md").write_text("")
+    # Names hold what was recorded, whoever recorded it.
+    change_text(package / "compiler" / "record" / "a.py")
     assert digest(package) == before
+
+
+def test_names_are_the_same_where_files_are_listed_by_their_paths(package, monkeypatch):
+    before = digest(package)
+    monkeypatch.setattr(sources, "_BY_NUMBER", False)
+    assert digest(package) == before is not None
 
 
 def test_sources_younger_than_the_process_have_no_names(package):

@@ -13,6 +13,7 @@ from probtorch.compiler import compiled_function, verify
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.guards.environment import Environment
+from probtorch.compiler.record.record import record
 from probtorch.compiler.verify import (
     OtherRounding,
     ReplayError,
@@ -21,6 +22,7 @@ from probtorch.compiler.verify import (
     next_due,
     wavers,
 )
+from probtorch.core.dispatch import wrap
 from probtorch.distributions import Normal
 from probtorch.effects.primitives import param, sample
 from probtorch.infer import MCMC, NUTS, SVI, Target, Trace_ELBO
@@ -420,3 +422,19 @@ def test_what_terms_leave_that_cancel_is_moved_by_units_of_the_terms(name):
     terms = 1e-5 if name == "variance" else 1.0  # of what is squared
     assert max(moves) > 2e-8 * terms
     assert max(moves) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("fn", "size"),
+    [
+        (lambda x: x * 2.0, 8),
+        (lambda x: (x > 0.0).sum(), 8),
+        (lambda x: x.float().double() * 2.0, 4),
+        (lambda x: x.half().double() * x.float(), 2),
+        (lambda x: probtorch.scan(lambda c, y: (c + y.float().double(), c), x[0], x)[0], 4),
+        (lambda x: probtorch.scan(lambda c, y: (c + y, c), x[0], x)[0], 8),
+    ],
+)
+def test_the_coarsest_floats_are_found_in_loops_too(fn, size):
+    rec, _ = record(fn, [wrap(np.arange(3.0))])
+    assert verify.coarsest(rec.graph) == size

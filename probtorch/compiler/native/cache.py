@@ -19,6 +19,7 @@ as compiling a small program.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import itertools
@@ -60,6 +61,9 @@ _KEY_FILE = "key"
 _KEY_BYTES = 32
 _TAG_BYTES = 32
 _SUFFIX = ".entry"
+
+# Asked for with each entry, and parsed once.
+_path = functools.cache(Path)
 
 _lock = threading.Lock()
 _damaged: set[Path] = set()
@@ -107,7 +111,7 @@ def load(key: str) -> CacheEntry | None:
     secret = None if path is None else _secret(path)
     if path is None or secret is None:
         return None
-    file = path / (key + _SUFFIX)
+    file = os.path.join(path, key + _SUFFIX)
     try:
         content = _read(file)
         # So that pruning takes the least recently used first.
@@ -179,7 +183,7 @@ def _configured() -> Path | None:
         return None
     wanted = os.environ.get("PROBTORCH_CACHE_DIR")
     try:
-        return Path(wanted) if wanted else Path.home() / ".cache" / "probtorch"
+        return _path(wanted) if wanted else Path.home() / ".cache" / "probtorch"
     except RuntimeError:
         return None
 
@@ -279,7 +283,7 @@ def _is_ours(status: os.stat_result) -> bool:
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
-def _read(file: Path) -> bytes:
+def _read(file: str | Path) -> bytes:
     """Read a file that is itself there, not at the end of a link; nothing from what is no file.
 
     A pipe would keep its reader waiting for whoever writes to it.
@@ -307,9 +311,9 @@ def _write_temporary(path: Path, content: bytes, *, synced: bool = False) -> Pat
     return file
 
 
-def _remove(file: Path) -> None:
+def _remove(file: str | Path) -> None:
     try:
-        file.unlink()
+        os.unlink(file)
     except OSError:
         pass
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import importlib.util
 import itertools
 import math
 import platform
@@ -32,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from probtorch.compiler.native import elf
 from probtorch.compiler.native.pages import took
+from probtorch.compiler.native.sources import library_file
 from probtorch.errors import ProbtorchError
 
 if TYPE_CHECKING:
@@ -213,10 +213,10 @@ def _processor() -> str:
 
 def _llvmlite() -> str:
     """The version of llvmlite, and the size of its library; "" if unknown."""
-    found = importlib.util.find_spec("llvmlite")
-    if found is None or found.origin is None:
+    file = library_file("llvmlite")
+    if file is None:
         return ""
-    folder = Path(found.origin).parent
+    folder = Path(file).parent
     try:
         version = (folder / "_version.py").read_text(encoding="utf-8")
         return f"{version}|{(folder / 'binding' / 'libllvmlite.so').stat().st_size}"

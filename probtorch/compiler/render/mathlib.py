@@ -113,7 +113,8 @@ def lies_in_cache(symbol: str) -> bool:
 
 def _name_of(symbol: str) -> str:
     """The scalar symbol of a function."""
-    return re.sub(r"_v\d+$", "", symbol)
+    name, _, width = symbol.rpartition("_v")
+    return name if width.isdecimal() else symbol
 
 
 def _key(name: str) -> str:
