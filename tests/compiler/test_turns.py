@@ -11,7 +11,7 @@ from probtorch import where
 from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.graph import GraphValue
-from probtorch.compiler.record import following, turns, watching
+from probtorch.compiler.record import following, periods, rolling, turns, watching
 from probtorch.compiler.record.record import Recorder, record
 from probtorch.core.dispatch import wrap
 from probtorch.errors import DomainError
@@ -425,3 +425,27 @@ def test_what_python_keeps_off_the_tape_stays_off_in_the_first_gradient(walk):
     expected, expected_slope = native.eager(q)
     assert value == pytest.approx(expected, rel=1e-11)
     np.testing.assert_allclose(slope, expected_slope, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_names_repeat_wherever_turns_are_found(seed):
+    # Of so few operations that there are turns by chance, too; behind and ahead of them others.
+    rng = np.random.default_rng(seed)
+    for period in (1, 2, 3, 7, 11, 12, 13, 40, 99, 100, 130):
+        before, turn, after = (rng.integers(0, 5, n) for n in (rng.integers(300), period, 20))
+        for count in (3, 8, 9, 12):
+            at_end = np.concatenate([before, np.tile(turn, count)])
+            signatures = np.concatenate([at_end, after[: rng.integers(20)]])
+            if rolling._longest(signatures) is not None:
+                assert periods.repeats(signatures.tolist())
+            found = watching._period(at_end)
+            # Fewer turns than these are no loop's (`_begin`).
+            if found is not None and found[1] >= (watching.least_turns(found[0]) + 1) * found[0]:
+                assert periods.repeats(at_end.tolist())
+
+
+def test_names_in_no_order_do_not_repeat():
+    names = np.random.default_rng(0).integers(0, 9, 1000).tolist()
+    assert not periods.repeats(names)
+    assert periods.repeats([*names[:500], *names[100:200] * 8, *names[500:]])
+    assert not periods.repeats([])

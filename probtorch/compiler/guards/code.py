@@ -32,6 +32,12 @@ def _codes(code):
             yield from _codes(constant)
 
 
+@functools.lru_cache(64)
+def _steps(code):
+    """The instructions of a code object, which several questions in turn are about."""
+    return tuple(dis.get_instructions(code))
+
+
 def names(code):
     """Names that code may look up: as a global, as an attribute, or by a text (`getattr`)."""
     found = {}
@@ -56,7 +62,7 @@ def global_names(code):
         if by_text:
             found.update(names(c))
         else:
-            found.update(s.argval for s in dis.get_instructions(c) if s.opname in _OF_GLOBALS)
+            found.update(s.argval for s in _steps(c) if s.opname in _OF_GLOBALS)
     return frozenset(found)
 
 
@@ -76,7 +82,7 @@ def asks_locks(code):
 
 
 def _keeps_answer(code):
-    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "NOP", "PRECALL")]
+    steps = [s for s in _steps(code) if s.opname not in ("CACHE", "NOP", "PRECALL")]
     for i, step in enumerate(steps):
         if step.argval != "acquire" or not step.opname.startswith("LOAD_"):
             continue
@@ -103,9 +109,7 @@ def formats(code):
     return any(
         not _FORMATTING.isdisjoint(c.co_names)
         or not _OF_TEXTS.isdisjoint(c.co_code[::2])
-        or any(
-            s.opname == "BINARY_OP" and s.argrepr in ("%", "%=") for s in dis.get_instructions(c)
-        )
+        or any(s.opname == "BINARY_OP" and s.argrepr in ("%", "%=") for s in _steps(c))
         for c in _codes(code)
     )
 
@@ -121,7 +125,7 @@ def computes_names(code):
 
 
 def _computes(code):
-    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "NOP", "PRECALL")]
+    steps = [s for s in _steps(code) if s.opname not in ("CACHE", "NOP", "PRECALL")]
     for i, step in enumerate(steps):
         if step.argval == "getattr" and step.opname.startswith("LOAD_"):
             calls = (k for k in range(i, len(steps)) if _calls_with_two_or_three(steps[k]))
@@ -144,7 +148,7 @@ def handed_on(code):
     """
     found = {}
     for c in _codes(code):
-        steps = [s for s in dis.get_instructions(c) if s.opname not in _NO_STEPS]
+        steps = [s for s in _steps(c) if s.opname not in _NO_STEPS]
         for i, step in enumerate(steps):
             if not step.opname.startswith(_OF_VARIABLES):
                 continue
@@ -188,7 +192,7 @@ def _of_self(code, i):
 
 
 def _short(code):
-    return [s for s in dis.get_instructions(code) if s.opname not in (*_NO_STEPS, "PUSH_NULL")]
+    return [s for s in _steps(code) if s.opname not in (*_NO_STEPS, "PUSH_NULL")]
 
 
 _NAMED = "LOAD_GLOBAL", "LOAD_NAME"
@@ -208,7 +212,7 @@ def _compares(code):
     if not {dis.opmap["IS_OP"], dis.opmap["CONTAINS_OP"]}.intersection(code.co_code[::2]):
         return False
     constant = False  # whether what comes before loads what there is only one of
-    for step in dis.get_instructions(code):
+    for step in _steps(code):
         if step.opname == "CONTAINS_OP" or (step.opname == "IS_OP" and not constant):
             return True
         constant = step.opname == "LOAD_CONST" and step.argval in _NO_OBJECT
@@ -221,7 +225,7 @@ def imports(code, package):
     for c in _codes(code):
         if dis.opmap["IMPORT_NAME"] not in c.co_code[::2]:
             continue
-        steps = list(dis.get_instructions(c))
+        steps = _steps(c)
         for i, step in enumerate(steps):
             if step.opname == "IMPORT_NAME":
                 level, name = steps[i - 2].argval, step.argval

@@ -37,6 +37,8 @@ __all__ = ["Environment", "kept_by_structure", "objects_among"]
 
 # With more to watch, looking would take longer than running.
 MAX_ENTRIES = 100_000
+# Visits: to count takes as long as one.
+BETWEEN_COUNTS = 16
 # Attributes of tensors that are no part of their elements.
 _OF_TENSORS = {"requires_grad", "is_leaf"}
 
@@ -116,16 +118,18 @@ class Environment(Walk):
         todo = [(x, Way(None, name_of(x))) for x in roots]
         todo += [(x, Way(None, name)) for name, x in arguments]
         self._seen.update((id(x), x) for k in roots if isinstance(k, Known) for x in k.objects)
+        visits = 0
         while todo or self._attributes(todo):
-            if len(self) > MAX_ENTRIES:
-                self.opaque = self.opaque or (
-                    f"{todo[-1][1]} and what else it reaches, more than {MAX_ENTRIES} "
-                    "Python values (make tensors of data)"
-                )
-                return
             x, path = todo.pop()
             if type(x) in PLAIN or id(x) in self._seen:
                 continue
+            visits += 1
+            if not visits % BETWEEN_COUNTS and len(self) > MAX_ENTRIES:
+                self.opaque = self.opaque or (
+                    f"{path} and what else it reaches, more than {MAX_ENTRIES} "
+                    "Python values (make tensors of data)"
+                )
+                return
             self._seen[id(x)] = x  # kept, so that the id stays its own
             found = []
             try:

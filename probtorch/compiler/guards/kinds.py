@@ -258,7 +258,7 @@ def is_harmless(x):
     names = _HARMLESS.get(module_of(kind).partition(".")[0], ())
     if names is None or kind.__name__ in names:
         return True
-    if any(x is s for s in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
+    if x is sys.stdout or x is sys.stderr or x is sys.__stdout__ or x is sys.__stderr__:
         return True
     # Lines of sources, for tracebacks: as many as were shown.
     if x is linecache.cache:

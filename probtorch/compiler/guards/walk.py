@@ -14,6 +14,7 @@ import copyreg
 import decimal
 import functools
 import gc
+import linecache
 import operator
 import sys
 import types
@@ -75,7 +76,7 @@ from probtorch.compiler.guards.reading import (
 )
 from probtorch.compiler.guards.watches import raw
 from probtorch.core.rng import Generator
-from probtorch.core.sameness import PLAIN
+from probtorch.core.sameness import PLAIN, is_value
 from probtorch.core.tensor_base import TensorBase
 
 __all__ = ["Entries", "Known", "Walk"]
@@ -142,6 +143,12 @@ class Walk(ByName):
         self._owners = set()  # of dicts of which a replay reads something anew
 
     def _visit(self, x, path, todo):
+        # Half of all that is met, of which nothing else is asked. Lines of sources are a bystander.
+        kind = type(x)
+        if id(kind) in _BOXES and x is not linecache.cache:
+            if not ((kind is tuple or kind is frozenset) and is_value(x)):
+                self._container(x, path, todo)
+            return
         if stands_for_another(x):
             self._refuse(x, path)
             return
@@ -153,7 +160,7 @@ class Walk(ByName):
             self._bystanders.append((x, path))
             self._suspect(module_of(type(x)))
             return
-        if any(x is f for f in _WARNING):
+        if id(x) in _WARNING:
             filters = warning_filters(warnings, "")
             self._places.add(warning_filters, warnings, "the filters of warnings", filters)
         if x is copy.copy or x is copy.deepcopy:
@@ -306,7 +313,7 @@ class Walk(ByName):
         ordered = issubclass(type(d), collections.OrderedDict)
         (self._items if ordered else self._keys).add(d, path)
         self._values.add(d)
-        module = all(dict.__contains__(d, name) for name in ("__spec__", "__name__"))
+        module = dict.__contains__(d, "__spec__") and dict.__contains__(d, "__name__")
         for key, value in list(dict.items(d)):
             if module and type(key) is str and key.startswith("__"):
                 continue  # how it was imported
@@ -488,7 +495,9 @@ class Walk(ByName):
 
 _OF_THE_COLLECTOR = gc.get_threshold, gc.get_count
 # What they do is for the filters to say.
-_WARNING = (warnings.warn, warnings.warn_explicit, warnings.catch_warnings)
+_WARNING = {id(f): f for f in (warnings.warn, warnings.warn_explicit, warnings.catch_warnings)}
+# By identity, as a metaclass of the user's may say how its classes compare.
+_BOXES = {id(kind): kind for kind in (dict, list, tuple, set, frozenset)}
 _WATCHED_CONTAINERS = {array.array, bytearray}
 _WATCHED = (list, dict, tuple, set, frozenset, collections.deque)
 # Their attributes are not in a dict, although they may have one.

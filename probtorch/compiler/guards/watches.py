@@ -6,7 +6,6 @@ nothing has changed. Only where something is another object do values count (`sa
 
 import array
 import collections
-import contextlib
 import ctypes
 import itertools
 import operator
@@ -24,6 +23,7 @@ _CONTAINERS = (
     *(collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque),
     *(bytearray, array.array),
 )
+_OWN = {id(kind): kind for kind in _CONTAINERS}
 
 # Of longer containers the items are not named in messages.
 MANY = 512
@@ -46,6 +46,8 @@ def _same(now, before):
 def raw(kind):
     """How a container of a type is asked for its items and its size, past what its class says."""
     # By identity: a metaclass of the user's may say how its classes compare.
+    if id(kind) in _OWN:
+        return iter, len
     base = next((c for c in _CONTAINERS if issubclass(kind, c)), kind)
     return (iter, len) if base is kind else operator.attrgetter("__iter__", "__len__")(base)
 
@@ -215,7 +217,7 @@ class Contents:
         self.values.append(found)
         self._ways_in.append(iterate)
         self._lengths.append(size)
-        if found and self.texts and all(type(x) is str for x in found):
+        if self.texts and set(map(type, found)) == {str}:
             self._texts.append(place)
             self._into_texts.append(iterate)
             self._before.append(found)
@@ -229,8 +231,10 @@ class Contents:
     def _listed(place, iterate):
         """The items as a list, also while another thread adds to them."""
         for _ in range(100):
-            with contextlib.suppress(RuntimeError):
+            try:
                 return list(iterate(place))
+            except RuntimeError:
+                continue
         return list(iterate(place))
 
     def changed(self):

@@ -296,12 +296,18 @@ class Recorder(Subgraphs):
         """Note results that would be on the tape if the op were carried out again with it on, and
         whether one of them has a part in what is on the tape.
         """
-        cut = self.cut
-        tensors = [x for x in inputs if isinstance(x, TensorBase)]
-        if any(o.requires_grad for o in outs):
-            self.rejoined = self.rejoined or any(id(x) in cut for x in tensors)
-        elif op.vjp is not None and any(x.requires_grad or id(x) in cut for x in tensors):
-            cut.update(id(o) for o in outs if o.array.dtype.kind in "fc")
+        # Of each operation of a backward pass, so without a generator for each question.
+        cut, taped, meets, wanted = self.cut, False, False, False
+        for o in outs:
+            taped = taped or o.requires_grad
+        for x in inputs:
+            if isinstance(x, TensorBase):
+                wanted = wanted or x.requires_grad
+                meets = meets or id(x) in cut
+        if taped:
+            self.rejoined = self.rejoined or meets
+        elif op.vjp is not None and (wanted or meets):
+            cut.update([id(o) for o in outs if o.array.dtype.kind in "fc"])
 
     def op_failed(self, op, inputs, attrs, error):
         """Note that an operation raised `error`; of some, that they do so is a guard."""

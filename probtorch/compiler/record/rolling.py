@@ -26,7 +26,7 @@ import operator
 import numpy as np
 
 from probtorch.compiler.graph import GraphValue
-from probtorch.compiler.record.periods import likely_periods
+from probtorch.compiler.record.periods import likely_periods, repeats
 from probtorch.compiler.record.places import LARGEST, PLACED, begins, form, moving, positions
 from probtorch.compiler.record.rolled import Operand, Rolled, RolledLoop, row_of
 from probtorch.compiler.record.turns import Turns, expanded, place_of, same_number, spread
@@ -62,9 +62,12 @@ def rolled(graph):
     """
     if any(node.op is None and node.name not in ("guard", "turns") for node in graph.nodes):
         return None
+    segments = [(low, found) for low, found in _segments(graph) if _may_repeat(found)]
+    if not segments:
+        return None
     nodes, index = spread(graph)
     loops: list[RolledLoop] = []
-    for low, found in _segments(graph):
+    for low, found in segments:
         if type(found) is Turns:
             loop = _of_turns(found, low)
             if loop is None:
@@ -112,6 +115,11 @@ def _segments(graph):
             between = list(run)
             yield at, between
             at += len(between)
+
+
+def _may_repeat(found):
+    """Whether a segment may have turns, or is some; without a look at each operand."""
+    return type(found) is Turns or repeats([node.name for node in found])
 
 
 def _of_turns(turns, start):

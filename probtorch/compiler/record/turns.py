@@ -66,7 +66,8 @@ def same_number(x, y):
 
 def length(graph):
     """Return how many nodes were recorded."""
-    return sum(n.attrs["turns"].length if n.name == "turns" else 1 for n in graph.nodes)
+    turns = [node.attrs["turns"].length for node in graph.nodes if node.name == "turns"]
+    return len(graph.nodes) - len(turns) + sum(turns)
 
 
 def expanded(graph):

@@ -18,7 +18,7 @@ from probtorch.compiler.record.following import (
     least_turns,
     made_by,
 )
-from probtorch.compiler.record.periods import likely_periods
+from probtorch.compiler.record.periods import likely_periods, repeats
 from probtorch.compiler.record.places import form
 from probtorch.compiler.record.turns import ALIAS, Column, Operation, outputs, same_number
 from probtorch.core.tensor_base import TensorBase
@@ -76,6 +76,10 @@ class TurnsWatch:
     def look(self):
         """Return a `Following` if the last operations are turns of a loop, else None."""
         events, signatures = self.events, self._signatures
+        if not self._around and not repeats([op.name for op, *_ in events]):
+            self.vain()
+            self.later()
+            return None
         signatures += map(hash, map(_signature, events[len(signatures) :]))
         heard = np.array(signatures, np.int64)
         following = None
