@@ -83,7 +83,8 @@ class _Walk:
         self.given: list[GraphValue] = []
         self.numbers: dict[int, int] = {}
         self._names: dict[int, str] = {}  # of values, by id
-        self._types: dict[np.dtype, str] = {}
+        # By their ids, with what is to live as long: their hashes take longer than all the rest.
+        self._types: dict[int, tuple[np.dtype, str]] = {}
         self._kinds: dict[object, int] = {}  # numbers of elements and addresses
         self._ours: dict[str, bool] = {}
         self._encoders: dict[type, Callable[..., str]] = {
@@ -101,10 +102,12 @@ class _Walk:
     def graph(self, graph: Graph) -> None:
         """Write a graph down."""
         write = self.lines.append
-        write("inputs " + " ".join([self._new(v, "") for v in graph.inputs]))
-        names, encode = self._names, self._encode
+        write("inputs " + " ".join(map(self._new, graph.inputs)))
+        names, encode, new, ours = self._names, self._encode, self._new, self._ours
         for node in graph.nodes:
-            if not self._known(node):
+            # By the thousand in a first call.
+            known = ours.get(node.name)
+            if not (self._known(node) if known is None else known):
                 raise _Unknown
             parts = [node.name if node.op is not None else f"!{node.name}"]
             for x in node.inputs:
@@ -112,10 +115,11 @@ class _Walk:
                     parts.append(names.get(x.id) or self._given(x))
                 else:
                     parts.append(encode(x))
-            for key, value in node.attrs.items():
-                parts.append(f"{key}={encode(value)}")
+            if node.attrs:
+                parts += [f"{key}={encode(value)}" for key, value in node.attrs.items()]
             parts.append(">")
-            parts += [self._new(v, "") for v in node.outs]
+            for v in node.outs:
+                parts.append(new(v))
             write(" ".join(parts))
         write(f"guards {len(graph.guards)}")
         write("outputs " + " ".join([names.get(v.id) or self._given(v) for v in graph.outputs]))
@@ -142,19 +146,19 @@ class _Walk:
         raise _Unknown
 
     def _type(self, dtype: np.dtype) -> str:
-        text = self._types.get(dtype)
-        if text is None:
+        if id(dtype) not in self._types:
             if dtype.kind not in "biuf" or not dtype.isnative:
                 raise _Unknown
-            text = self._types[dtype] = dtype.str
-        return text
+            self._types[id(dtype)] = dtype, dtype.str
+        return self._types[id(dtype)][1]
 
-    def _new(self, v: GraphValue, what: str) -> str:
+    def _new(self, v: GraphValue, what: str = "") -> str:
         """Name a value; returns what is to be written where it is first met."""
         name = f"%{len(self._names)}"
         if self._names.setdefault(v.id, name) is not name:
             raise _Unknown  # met before it was made
-        return f"{name}:{self._type(v.dtype)}{v.shape}{what}"
+        known = self._types.get(id(v.dtype))
+        return f"{name}:{self._type(v.dtype) if known is None else known[1]}{v.shape}{what}"
 
     def _given(self, v: GraphValue) -> str:
         """Name a constant or reference."""
@@ -191,14 +195,11 @@ class _Walk:
         return self._kinds.setdefault(what, len(self._kinds))
 
     def _known(self, node: Node) -> bool:
-        """Whether an op, its formula and its rule are the package's own."""
-        known = self._ours.get(node.name)
-        if known is None:
-            op = node.op
-            parts = [rule_of(node.name, op), op and (op.formula or op.run)]
-            same = REGISTRY.get(node.name) is node.op
-            known = same and all(_ours(f) for f in parts if f is not None)
-            self._ours[node.name] = known
+        """Whether an op that is new here, its formula and its rule are the package's own."""
+        op = node.op
+        parts = [rule_of(node.name, op), op and (op.formula or op.run)]
+        same = REGISTRY.get(node.name) is node.op
+        known = self._ours[node.name] = same and all(_ours(f) for f in parts if f is not None)
         return known
 
 
