@@ -403,7 +403,11 @@ def bound_of_equal_terms(additions):
     return ((additions + 1) / 2 + 4) * 2.0**-24
 
 
-@pytest.mark.parametrize("shape", [(868,), (31, 28), (5000,), (300, 40), (7, 3000), (2_000_000,)])
+@pytest.mark.parametrize(
+    "shape",
+    [(192,), (868,), (31, 28), (1600,), (20, 100), (4480,), (5000,), (300, 40), (7, 3000)]
+    + [(2_000_000,)],
+)
 def test_sums_in_single_precision_lose_no_digits_with_their_length(shape):
     x = np.full(shape, 0.1, np.float32)
     exact = float(np.float32(0.1)) * x.size
@@ -420,6 +424,19 @@ def test_sums_in_single_precision_lose_no_digits_with_their_length(shape):
         fn = compile(f)
         for _ in range(2):
             np.testing.assert_allclose(fn(wrap(x)).numpy(), expected, rtol=bound)
+
+
+@pytest.mark.parametrize("shape", [(129,), (192,), (200,), (1600,), (20, 100), (4480,), (5001,)])
+def test_what_is_computed_beside_a_long_sum_is_whole(shape):
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    fn = compile(lambda x: (x * 2.0, x.sum(), (x * x).sum(-1)))
+    for _ in range(2):
+        doubled, total, squares = fn(wrap(x))
+        np.testing.assert_array_equal(doubled.numpy(), x * np.float32(2.0))
+        wide = x.astype(np.float64)
+        bound = 128 * 6e-8 * np.abs(wide).sum()
+        np.testing.assert_allclose(total.numpy(), wide.sum(), rtol=0, atol=bound)
+        np.testing.assert_allclose(squares.numpy(), (wide**2).sum(-1), rtol=128 * 6e-8)
 
 
 @pytest.mark.parametrize("n", [100, 128, 129, 192, 1000, 1025, 5000])
