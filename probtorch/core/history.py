@@ -143,8 +143,8 @@ def expect_whole(t: TensorBase, op: str) -> None:
         if node.attrs["inner"][t._index]():  # it knows all of it by now
             return
         raise AutogradError(
-            f"{op} of a result of a compiled function, of which another result of that call is "
-            "made",
+            f"{op} of a result of a compiled function, of which another result of that call, or "
+            "a gradient with create_graph=True, is made",
             expected="a tensor whose place on the tape is between what it is made of and what is "
             "made of it",
             got=f"result {t._index}, of shape {t.array.shape}",

@@ -2,6 +2,7 @@
 made of another, its gradient in that one is the eager one, or refused where no run can repeat it.
 """
 
+import numpy as np
 import pytest
 
 import probtorch
@@ -219,6 +220,121 @@ def test_a_gradient_between_results_is_refused_where_the_call_cannot_be_repeated
     for part in ("expected", "got", "fix"):
         assert part in str(told.value)
     assert outcomes(native, between) == outcomes(fn, between)
+
+
+def one_made_of_itself(x):
+    return (x * W).exp()
+
+
+def cubes(x):
+    h = x * 2.0
+    return h, (h**3).sum()
+
+
+def cubes_apart(x):
+    return (x * 2.0).tanh(), (x**3).sum()
+
+
+def of_argument(x, results, seen):
+    seen += grad(results[-1].sum(), x, retain_graph=True)
+
+
+def slope(x, results, seen):
+    (g,) = grad(sum(t.sum() for t in results), x, create_graph=True)
+    results.append((g**2 + g).sum())
+
+
+def of_result(x, results, seen):
+    seen += grad(results[-1].sum() + (results[0] ** 2).sum(), results[0], retain_graph=True)
+
+
+def of_both(x, results, seen):
+    seen += grad(results[-1].sum(), [x, results[0]], retain_graph=True, allow_unused=True)
+
+
+def hook(x, results, seen):
+    results[0].register_hook(seen.append)
+
+
+def retain(x, results, seen):
+    results[0].retain_grad()
+
+
+def back(x, results, seen):
+    x.grad = None
+    (results[-1].sum() * 2.0 + results[0].sum()).backward(retain_graph=True)
+    seen.append(x.grad)
+
+
+ASKED = of_argument, slope, of_result, of_both, hook, retain, back
+
+
+def asked_in_turn(fn, asks):
+    """What is seen of results of one call by several questions; stops at the first refusal."""
+    x, seen, refused = tensor([1.0, 0.5, 0.25], requires_grad=True), [], False
+    found = fn(x)
+    results = list(found) if isinstance(found, tuple) else [found]
+    try:
+        for ask in asks:
+            ask(x, results, seen)
+        seen.append(results[0].grad if results[0].retains_grad else None)
+    except AutogradError:
+        refused = True
+    return [x for x in seen if x is not None], refused
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("fn", [cubes, cubes_apart, features_and_loss, one_made_of_itself])
+def test_questions_in_any_order_are_answered_as_eagerly_or_refused(fn):
+    rng, answered = np.random.default_rng(0), 0
+    for _ in range(40):
+        asks = [ASKED[i] for i in rng.integers(len(ASKED), size=rng.integers(2, 5))]
+        native = compile(fn)
+        for k in range(3):
+            native(tensor([1.0, 2.0, float(k)], requires_grad=True))
+        assert native.reason is None
+        wanted, _ = asked_in_turn(fn, asks)
+        found, refused = asked_in_turn(native, asks)
+        names = [ask.__name__ for ask in asks]
+        assert refused or len(found) == len(wanted), names
+        for one, other in zip(found, wanted, strict=False):
+            assert_close(one, other, rtol=1e-5, msg=str(names))
+        answered += not refused
+        if refused:  # the next call is eager
+            found, refused = asked_in_turn(native, asks)
+            assert not refused and len(found) == len(wanted), names
+    assert answered > 10
+
+
+def test_a_gradient_of_a_gradient_in_a_result_is_the_eager_one_or_refused():
+    # One that is on the tape is made of what went into the call, and not of its results.
+    native = compile(cubes)
+    x = tensor([1.0, 2.0], requires_grad=True)
+    for _ in range(3):
+        native(x)
+    h, loss = native(x)
+    (g,) = grad(loss, x, create_graph=True)
+    with pytest.raises(AutogradError, match="create_graph"):
+        grad(loss + (g**2).sum(), h)
+    h, loss = native(x)
+    (g,) = grad(loss, x, create_graph=True)
+    assert grad(loss + (g**2).sum(), h)[0].tolist() == [1164.0, 9264.0]
+
+
+def test_a_call_that_comes_to_slightly_other_results_is_another():
+    row = tensor([1.0, 1.0, 1.0])
+
+    def scaled_rows(x):
+        y = x * W * row
+        return y, (y**2).sum()
+
+    native = compile(scaled_rows)
+    for _ in range(3):
+        native(tensor([1.0, 2.0, 3.0]))
+    results = native(tensor([1.0, 2.0, 3.0]))
+    row.array[...] *= 1.0 + 5e-5  # which no version tells
+    with pytest.raises(AutogradError):
+        between(*results)
 
 
 @pytest.mark.parametrize("needs", [False, True])

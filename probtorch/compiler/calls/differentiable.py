@@ -26,7 +26,7 @@ from probtorch.autograd.tape import grad
 from probtorch.compiler.calls.kept import let_stay
 from probtorch.compiler.calls.rebuilt import Rebuilt
 from probtorch.compiler.calls.ties import Ties
-from probtorch.compiler.calls.unfolding import unfold
+from probtorch.compiler.calls.unfolding import alike, leave_whole, unfold
 from probtorch.compiler.calls.varying import as_they_were, others_by_now, values_of
 from probtorch.compiler.calls.verified_call import others_at_work
 from probtorch.compiler.guards.calls import Calls
@@ -195,12 +195,8 @@ class Differentiable:
         except Exception as error:
             raise self.changed_since(name) from error
         now = [x for x in now if is_tensor(x)]
-        for a, b in zip(
-            *([t.detach().cpu().numpy() for t in x] for x in (now, before)), strict=True
-        ):
-            tolerance = 100 * np.finfo(b.dtype).eps if b.dtype.kind == "f" else 0.0
-            if not np.allclose(a, b, tolerance, tolerance, equal_nan=b.dtype.kind == "f"):
-                raise self.changed_since(name)
+        if not alike(now, before):
+            raise self.changed_since(name)
 
     def changed_since(self, name):
         """Return the error for something that is not what it was at the call."""
@@ -296,6 +292,7 @@ class _Call(Function):
         with as_they_were(others) if others else contextlib.nullcontext():
             version.check(tensors, ctx.results)
             if grad_enabled():
+                leave_whole(version, ctx._node())
                 own = each_once(in_place_of, tensors)
                 found = version.gradients(own, cotangents, True)
             else:

@@ -2,7 +2,9 @@
 
 Whoever asks for a gradient between two results of a call asks for what that entry does not know.
 Where the function may be run again, it is: its operations come between what went into the call and
-what was made of its results, at the tick of the call.
+what was made of its results, at the tick of the call. A gradient that was taken through the call on
+the tape (`create_graph`) is made of what went in, and stays so: from then on nobody can ask for a
+gradient in one of the results (`leave_whole`).
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from probtorch.compiler.calls.verified_call import others_at_work
 from probtorch.core import dispatch
 from probtorch.core.history import edge
 from probtorch.core.tensor_base import TensorBase
+from probtorch.errors import AutogradError
 
 if TYPE_CHECKING:
     from probtorch.autograd.function import FunctionCtx
     from probtorch.compiler.calls.differentiable import Differentiable
     from probtorch.core.dispatch import TapeNode
 
-__all__ = ["unfold"]
+__all__ = ["alike", "leave_whole", "unfold"]
 
 # What a tensor has that had another place on the tape, or of which somebody waits for a gradient.
 _TOLD = {"history", "retained", "hooks", "asked"}
@@ -62,7 +65,7 @@ def unfold(version: Differentiable, results: Sequence[weakref.ref[TensorBase]]) 
     with as_they_were(others) if others else contextlib.nullcontext(), enable_grad():
         outs = version.on_tape(tensors)
     # What was changed in place knows the tick of that, which is not to be another.
-    if dispatch.last_change() != changed or not _same(outs, ctx.results):
+    if dispatch.last_change() != changed or not alike(outs, ctx.results):
         return False
     ends = [outs[i].grad_fn for i, _ in there]
     if any(end is None or end.epoch <= before for end in ends):  # an argument that it returns
@@ -75,14 +78,40 @@ def unfold(version: Differentiable, results: Sequence[weakref.ref[TensorBase]]) 
     return True
 
 
-def _same(outs: Sequence[TensorBase], results: Sequence[TensorBase]) -> bool:
-    """Whether the function came to the same, but for rounding."""
-    return len(outs) == len(results) and all(
-        a.array.shape == b.array.shape
-        and a.array.dtype == b.array.dtype
-        and np.allclose(a.array, b.array, 1e-4, 1e-6, equal_nan=a.array.dtype.kind == "f")
-        for a, b in zip(outs, results, strict=True)
-    )
+def leave_whole(version: Differentiable, call: TapeNode) -> None:
+    """Let nobody ask for a gradient in a result of a call from now on: a gradient on the tape is
+    about to be made of what went into the call, where an eager one may be made of results.
+
+    Raises
+    ------
+    AutogradError
+        If somebody waits for such a gradient already.
+    """
+    asked = version.owner.tied
+    if call.hooks:
+        asked()
+        raise AutogradError(
+            f"create_graph=True through {version.owner.name}, which is compiled",
+            expected="results without hooks and retain_grad()",
+            got=f"{len(call.hooks)} of them",
+            fix="call the function again, which is eager from now on; or put them on what is "
+            "made of the results",
+        )
+    call.attrs["inner"] = dict.fromkeys(range(call.op.num_outputs), asked)
+
+
+def alike(now: Sequence[TensorBase], before: Sequence[TensorBase]) -> bool:
+    """Whether a function came to the same as before, but for rounding."""
+    if len(now) != len(before):
+        return False
+    for t, u in zip(now, before, strict=True):
+        a, b = t.detach().cpu().numpy(), u.detach().cpu().numpy()
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        tolerance = 100 * float(np.finfo(b.dtype).eps) if b.dtype.kind in "fc" else 0.0
+        if not np.allclose(a, b, tolerance, tolerance, equal_nan=b.dtype.kind in "fc"):
+            return False
+    return True
 
 
 def _made_since(before: float, ends: Iterable[TapeNode | None]) -> set[TapeNode]:
