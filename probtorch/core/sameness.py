@@ -57,7 +57,7 @@ def token(x: Any) -> object:
         return kind, x
     if kind is float:
         return kind, x.hex()
-    if kind in (tuple, frozenset):
+    if kind is tuple or kind is frozenset:  # a metaclass may say that it is equal to these
         return kind, kind(map(token, x))
     if kind is slice:
         return kind, token((x.start, x.stop, x.step))
@@ -97,7 +97,7 @@ def is_value(x: Any) -> bool:
     kind = type(x)
     if kind in PLAIN:
         return True
-    if kind in (tuple, frozenset):
+    if kind is tuple or kind is frozenset:  # a metaclass may say that it is equal to these
         return all(map(is_value, x))
     if kind is slice:
         return is_value((x.start, x.stop, x.step))

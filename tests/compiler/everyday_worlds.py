@@ -98,3 +98,73 @@ def partials_that_are_set_anew():
         7: lambda: line.__setstate__((lambda x: x * 0.5, (), {}, {})),
     }
     return lambda x: kept["line"](x), lambda i: at(i, changes)
+
+
+@world
+def attributes_of_cached_functions():
+    @functools.lru_cache
+    def whole(n):
+        return float(n)
+
+    @functools.cache
+    def scaled(n):
+        return float(n)
+
+    whole.scale, scaled.shift = 1.0, [2.0]
+    changes = {
+        3: lambda: setattr(whole, "scale", 5.0),
+        5: lambda: operator.setitem(scaled.shift, 0, 7.0),
+        7: lambda: setattr(whole, "scale", "text"),
+    }
+    return lambda x: x * whole(3) * len(str(whole.scale)) + scaled.shift[0], lambda i: at(
+        i, changes
+    )
+
+
+@world
+def caches_with_dicts_and_many_entries():
+    @functools.lru_cache(maxsize=700)
+    def table(n):
+        return {"n": float(n)}
+
+    @functools.lru_cache(maxsize=1)
+    def last(n):
+        return [float(n), len(count)]
+
+    count = []
+    for n in range(700):
+        table(n)
+
+    def change(i):
+        if i == 3:
+            table(2)["n"] = 9.0
+        if i == 5:  # the same place has another result
+            count.append(i)
+            last(4)
+        if i == 7:
+            table(701)
+
+    return lambda x: x * table(2)["n"] + table(5)["n"] + last(3)[1], change
+
+
+@world
+def containers_whose_classes_are_equal_to_all_others():
+    class Same(type):
+        def __eq__(cls, other):
+            return True
+
+        def __hash__(cls):
+            return 0
+
+    class Table(dict, metaclass=Same):
+        pass
+
+    class Row(list, metaclass=Same):
+        pass
+
+    table, row = Table(a=1.0), Row([1.0])
+    changes = {
+        3: lambda: operator.setitem(table, "a", 4.0),
+        5: lambda: operator.setitem(row, 0, 5.0),
+    }
+    return lambda x: x * table["a"] + row[0], lambda i: at(i, changes)

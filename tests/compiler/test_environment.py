@@ -1,5 +1,7 @@
 """Python values outside the arguments: a compiled function never goes on with old ones."""
 
+import functools
+import gc
 import random
 import types
 import warnings
@@ -260,3 +262,64 @@ def test_a_variable_with_a_generic_type_does_not_stop_a_compiled_function():
     numbers = list[float]
     compiled = compile(lambda x: x * numbers([2.0])[0])
     assert [value_of(compiled) for _ in range(2)] == [6.0] * 2
+
+
+@pytest.mark.parametrize("size", [None, 30], ids=["without limit", "limited"])
+def test_calls_look_at_no_entry_of_a_cache_that_is_as_it_was(size, monkeypatch):
+    @functools.lru_cache(size)
+    def kept(n):
+        return float(n)
+
+    for n in range(20):
+        kept(n)
+    native = compile(lambda x: x * kept(3))
+    x = tensor([1.0, 2.0])
+    for _ in range(4):
+        native(x)
+
+    def look(*of):
+        raise AssertionError("a look at what a cache has kept")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gc, "get_referents", look)
+        for _ in range(5):
+            kept(4)  # which is moved in the order of uses
+            assert native(x).tolist() == [3.0, 6.0]
+    assert native.last is not None
+    kept.cache_clear()
+    kept(3)
+    assert native(x).tolist() == [3.0, 6.0]
+
+
+def backwards(found):
+    return found[::-1]
+
+
+def without_dicts(found):
+    return [x for x in found if type(x) is not dict]
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(30, backwards), (30, without_dicts), (None, without_dicts)]
+)
+def test_a_cache_whose_entries_are_not_found_as_expected_makes_a_function_eager(
+    size, shown, monkeypatch
+):
+    @functools.lru_cache(size)
+    def kept(n):
+        return {"n": [n]}
+
+    for n in range(5):
+        kept(n)
+    referents = gc.get_referents
+
+    def elsewhere(*of):
+        found = referents(*of)
+        return shown(found) if of == (kept,) else found
+
+    monkeypatch.setattr(gc, "get_referents", elsewhere)
+    native, x = compile(lambda x: x * kept(3)["n"][0]), tensor([1.0, 2.0])
+    with pytest.warns(CompileWarning, match="_lru_cache_wrapper, whose state cannot be watched"):
+        assert native(x).tolist() == [3.0, 6.0]
+    kept(3)["n"][0] = 4
+    assert native(x).tolist() == [4.0, 8.0]

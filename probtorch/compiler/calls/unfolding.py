@@ -97,7 +97,10 @@ def leave_whole(version: Differentiable, call: TapeNode) -> None:
             fix="call the function again, which is eager from now on; or put them on what is "
             "made of the results",
         )
-    call.attrs["inner"] = dict.fromkeys(range(call.op.num_outputs), asked)
+    # Attributes are for its rule to read; this one is for who asks a result.
+    cast("dict[str, object]", call.attrs)["inner"] = dict.fromkeys(
+        range(call.op.num_outputs), asked
+    )
 
 
 def alike(now: Sequence[TensorBase], before: Sequence[TensorBase]) -> bool:

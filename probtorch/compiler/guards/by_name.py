@@ -10,6 +10,7 @@ import types
 
 from probtorch.compiler.guards import dict_versions
 from probtorch.compiler.guards.bystanders import COUNTED, all_names, named_parts, unread
+from probtorch.compiler.guards.caches import WatchedCaches
 from probtorch.compiler.guards.kinds import (
     impure,
     in_library,
@@ -56,12 +57,16 @@ class ByName:
         self._dicts = Places()
         self._places = Places()
         self._parts = WatchedParts()
+        self._caches = WatchedCaches()
         self._arrays = WatchedArrays()
         self._of_dicts: tuple[Contents | Places, ...] = self._keys, self._values, self._dicts
-        self._others: tuple[Contents | Places | WatchedParts | WatchedArrays, ...] = (
+        self._others: tuple[
+            Contents | Places | WatchedParts | WatchedCaches | WatchedArrays, ...
+        ] = (
             self._items,
             self._places,
             self._parts,
+            self._caches,
             self._arrays,
         )
         self._seen = {}

@@ -1,13 +1,12 @@
 """What counts of objects that know better than a walk over their attributes: `parts_of`.
 
-Data frames keep caches beside their blocks, weak references and caches of results hide what they
-hold, types of extensions show it under names of their own. Each rule says for which types it is,
+Data frames keep caches beside their blocks, weak references hide what they hold, types of
+extensions show it under names of their own. Each rule says for which types it is,
 and returns a function from an object to the list of what it consists of: objects that are the very
 same as long as nothing has changed. Objects of ours join by a method `__environment__`.
 """
 
 import functools
-import gc
 import logging
 import threading
 import types
@@ -22,10 +21,10 @@ from probtorch.compiler.guards.kinds import (
     module_of,
     names_of_slots,
 )
-from probtorch.compiler.guards.reading import attribute, slot
+from probtorch.compiler.guards.reading import slot
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["called_with", "parts_of", "tensors_kept"]
+__all__ = ["called_with", "parts_of"]
 
 
 def parts_of(x):
@@ -37,8 +36,6 @@ def parts_of(x):
         return _referent
     if isinstance(x, threading.local):
         return _of_this_thread
-    if isinstance(x, functools._lru_cache_wrapper):
-        return _cached
     if isinstance(x, logging.Logger):
         return _levels
     if module_of(kind).partition(".")[0] == "pandas":  # from 3 on, of that module itself
@@ -77,48 +74,6 @@ def _levels(x):
 
 def _of_this_thread(x):
     return [*vars(x), *vars(x).values()]
-
-
-def _cached(x):
-    # How often the function was run tells whether results were forgotten; it does not tell that
-    # they were made anew as often, or that one was changed.
-    return [x.__wrapped__, x.cache_info().misses, *_results_kept(x)]
-
-
-# A cache that holds more than so many objects is not looked through to its end.
-_MOST_KEPT = 100_000
-
-
-def _results_kept(cache):
-    """Return what a cache of functools has kept, a list: keys, each with its result, in an order
-    that is the same whichever was used last.
-    """
-    own = attribute(cache, "__dict__")
-    found = gc.get_referents(cache)[1:]  # behind its type
-    dicts = [i for i, x in enumerate(found) if type(x) is dict and x is not own]
-    end = dicts[-1] if dicts else 0
-    table = found[end] if dicts else {}
-    rows = table.items()
-    if end:  # of a limited one: ahead of the dict, each with the type of its place in that
-        kind = type(next(iter(table.values())))
-        both = [x for x in found[:end] if x is not kind]
-        rows = zip(both[::2], both[1::2], strict=True)
-    return [x for row in sorted(rows, key=lambda row: id(row[0])) for x in row]
-
-
-def tensors_kept(cache):
-    """Return the tensors among the arguments and results that a cache of functools has kept."""
-    found, seen, todo = [], {id(cache), id(cache.__wrapped__)}, [cache]
-    while todo and len(seen) < _MOST_KEPT:
-        for x in gc.get_referents(todo.pop()):
-            if id(x) in seen or isinstance(x, (type, types.ModuleType, types.FunctionType)):
-                continue
-            seen.add(id(x))
-            if isinstance(x, TensorBase):
-                found.append(x)
-            else:
-                todo.append(x)
-    return found
 
 
 # ------------------------------------------------------------------------------------------ pandas

@@ -193,7 +193,8 @@ class Environment(Walk):
         what `number_at` takes, the same in another process.
         """
         if self.opaque is not None or any(
-            watch.changed() is not None for watch in (self._keys, self._parts, self._arrays)
+            watch.changed() is not None
+            for watch in (self._keys, self._parts, self._caches, self._arrays)
         ):
             return []
         found = []
@@ -241,7 +242,8 @@ class Environment(Walk):
         return {
             id(x): x
             for x in self._seen.values()
-            if type(x) in (list, dict)
+            if type(x) is list
+            or type(x) is dict
             or (everything and (isinstance(x, tuple) or hasattr(type(x), "__tree_fields__")))
         }
 

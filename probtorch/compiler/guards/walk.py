@@ -27,6 +27,7 @@ import numpy as np
 from scipy import special
 
 from probtorch.compiler.guards.by_name import ByName
+from probtorch.compiler.guards.caches import is_cache, tensors_kept
 from probtorch.compiler.guards.code import (
     asks_locks,
     asks_who,
@@ -38,7 +39,7 @@ from probtorch.compiler.guards.code import (
     looks_anywhere,
     names,
 )
-from probtorch.compiler.guards.entering import called_with, parts_of, tensors_kept
+from probtorch.compiler.guards.entering import called_with, parts_of
 from probtorch.compiler.guards.kinds import (
     IMPURE_NAMES,
     all_in_the_open,
@@ -217,11 +218,10 @@ class Walk(ByName):
             for name in getattr(kind, "__repeats__", ()):
                 found = (c.__dict__.get(name) for c in kind.__mro__)
                 self._seen.update((id(fn), fn) for fn in found if fn is not None)
+        if is_cache(x):
+            self._cache(x, path, todo)
+            return
         parts = parts_of(x)
-        if isinstance(x, functools._lru_cache_wrapper):
-            # What it has kept is found by who the arguments are.
-            self.asks_who = True
-            self._seen.update((id(t), t) for t in tensors_kept(x))
         if parts is not None:
             found = self._parts.add(x, parts)
             todo += ((y, path) for y in found)
@@ -249,6 +249,16 @@ class Walk(ByName):
                 self._refuse(x, path)
         elif kind not in _WATCHED_CONTAINERS:
             self._refuse(x, path)
+
+    def _cache(self, x, path, todo):
+        found = self._caches.add(x)
+        if found is None:
+            self._refuse(x, path)
+            return
+        self.asks_who = True  # what it has kept is found by who the arguments are
+        self._seen.update((id(t), t) for t in tensors_kept(x))
+        todo += to_enter(found, path)
+        todo += self._classes_of(type(x).__mro__, path)
 
     def _refuse(self, x, path):
         if path.inside:

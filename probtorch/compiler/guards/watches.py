@@ -16,7 +16,7 @@ import numpy as np
 
 from probtorch.core.sameness import token
 
-__all__ = ["Contents", "Held", "Places", "WatchedArrays", "WatchedParts", "raw"]
+__all__ = ["Contents", "Held", "Places", "WatchedArrays", "WatchedParts", "raw", "same_value"]
 
 # Containers of Python's own, whose subclasses may say anything of their items.
 _CONTAINERS = (
@@ -36,7 +36,7 @@ _LONG = 1 << 26
 _ABSENT = (AttributeError, ValueError, IndexError)
 
 
-def _same(now, before):
+def same_value(now, before):
     """Whether what is another object by now is the same value."""
     if isinstance(now, types.MethodType) and type(before) is type(now):
         return now.__self__ is before.__self__ and now.__func__ is before.__func__
@@ -48,8 +48,9 @@ def raw(kind):
     # By identity: a metaclass of the user's may say how its classes compare.
     if id(kind) in _OWN:
         return iter, len
-    base = next((c for c in _CONTAINERS if issubclass(kind, c)), kind)
-    return (iter, len) if base is kind else operator.attrgetter("__iter__", "__len__")(base)
+    mro = {id(c) for c in type.__dict__["__mro__"].__get__(kind)}
+    base = next((c for c in _CONTAINERS if id(c) in mro), None)
+    return (iter, len) if base is None else operator.attrgetter("__iter__", "__len__")(base)
 
 
 class Places:
@@ -83,7 +84,7 @@ class Places:
         except _ABSENT:
             pass
         for i, now, value in self._other_objects():
-            if not _same(now, value):
+            if not same_value(now, value):
                 is_cell = isinstance(self.places[i], types.CellType)
                 if is_cell:
                     return "a variable of an enclosing function"
@@ -106,7 +107,7 @@ class Places:
         """Return the rows in which floats are others by now; None where anything else is."""
         found = []
         for i, now, value in self._other_objects():
-            if _same(now, value):
+            if same_value(now, value):
                 continue
             if not (type(now) is type(value) is float and self.number((i,)) is not None):
                 return None
@@ -258,7 +259,7 @@ class Contents:
                 kind, way = type(place).__name__, str(way)
                 return f"the number of items in {way and way + ', '}a {kind}"
             for i, (a, b) in enumerate(zip(now, before, strict=True)):
-                if a is not b and not _same(a, b):
+                if a is not b and not same_value(a, b):
                     return self.name(place, i, str(way))
         return None
 
@@ -271,7 +272,7 @@ class Contents:
             if len(now) != len(before):
                 return None
             pairs = enumerate(zip(now, before, strict=True))
-            others = [(i, a, b) for i, (a, b) in pairs if not (a is b or _same(a, b))]
+            others = [(i, a, b) for i, (a, b) in pairs if not (a is b or same_value(a, b))]
             if others and not (self._holds_numbers(place) and all(map(_is_pair, others))):
                 return None
             if type(place) is list and len(others) > MOST_OF_A_LIST:
@@ -323,7 +324,7 @@ class WatchedParts:
         for place, parts, before in self._rows:
             now = parts(place)
             if len(now) != len(before) or not all(
-                a is b or _same(a, b) for a, b in zip(now, before, strict=True)
+                a is b or same_value(a, b) for a, b in zip(now, before, strict=True)
             ):
                 return f"the contents of a {type(place).__name__}"
         return None
