@@ -282,6 +282,8 @@ class Company:
             return getattr(info, self._fields[name])[at] if name in self._fields else None
 
         warming = runs[0].warming_up
+        # First: who finds a chain at its end finds its draws.
+        self._record(runs, positions, lambda name: np.asarray(getattr(info, name))[at])
         self._stand(block, positions, told)
         steps, sizes, lp, diverging = map(told, ("n_steps", "step_size", "lp", "diverging"))
         taken = 0 if steps is None else steps.sum(axis=1)
@@ -306,7 +308,6 @@ class Company:
             begin = self._followed[block[0]]  # as far as all of a block
             self._course[whose, begin : begin + count] = lp
             self._followed[whose] += count
-        self._record(runs, positions, lambda name: np.asarray(getattr(info, name))[at])
 
     def _record(self, runs: list[ChainRun], positions: np.ndarray, info: Info) -> None:
         """Keep what was drawn, where it is to be kept."""

@@ -157,8 +157,8 @@ class RunHandle(BackgroundRun["SampledDraws"]):
         Returns
         -------
         Draws or None
-            As many of each chain as keep the most of all; they change no more. With `store` those
-            that are on the disk.
+            As many of each chain as keep the most of all: its first draws, to the bit those of the
+            result, whenever they are asked for. With `store` those that are on the disk.
         """
         return self._draws_so_far()
 

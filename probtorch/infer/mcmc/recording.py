@@ -1,7 +1,7 @@
 """What one chain drew, in memory: `DrawRecord`. What is on the disk instead is in store.py.
 
 Rows are filled one after the other, by the thread of the chain; a row that is complete changes no
-more, so that others may read it while the chain goes on.
+more, so that others may read it while the chain goes on: rows count once they are written.
 """
 
 from __future__ import annotations
@@ -101,29 +101,29 @@ class DrawRecord:
 
     def add(self, positions: np.ndarray, info: object) -> None:
         """Store the next transitions."""
-        count = len(positions)
+        begin, count = self._seen, len(positions)
         if self.thinning == 1:
             # New rows next to each other: a fifth of what it takes to find each by its number.
-            begin, self._seen = self._seen, self._seen + count
             at = slice(begin, begin + count)
             self.positions[at] = positions[: len(self.positions[at])]
             for name, s in self._declared.items():
                 to = self.stats[name][at]
                 values = getattr(info, s.field)[: len(to)]
                 to[...] = values if s.combine is None else s.combine(to, values)
-            return
-        rows = (self._seen + np.arange(count)) // self.thinning
-        fits = rows < len(self.positions)
-        rows = rows[fits]
-        self._seen += count
-        # Of repeated indices the last one stays.
-        self.positions[rows] = positions[fits]
-        for name, s in self._declared.items():
-            values = getattr(info, s.field)[fits]
-            if s.combine is None:
-                self.stats[name][rows] = values
-            else:
-                s.combine.at(self.stats[name], rows, values)
+        else:
+            rows = (begin + np.arange(count)) // self.thinning
+            fits = rows < len(self.positions)
+            rows = rows[fits]
+            # Of repeated indices the last one stays.
+            self.positions[rows] = positions[fits]
+            for name, s in self._declared.items():
+                values = getattr(info, s.field)[fits]
+                if s.combine is None:
+                    self.stats[name][rows] = values
+                else:
+                    s.combine.at(self.stats[name], rows, values)
+        # Last: others read up to here, and copies of arrays let them in.
+        self._seen = begin + count
 
     @classmethod
     def add_together(cls, records: Sequence[DrawRecord], positions: np.ndarray, info: Info) -> bool:
@@ -166,7 +166,11 @@ class DrawRecord:
     @property
     def complete(self) -> int:
         """Number of rows whose transitions are all there."""
-        return min(self._seen // self.thinning, len(self.positions))
+        return self._filled_by(self._seen)
+
+    def _filled_by(self, seen: int) -> int:
+        """How many rows so many transitions fill."""
+        return min(seen // self.thinning, len(self.positions))
 
     @property
     def readable(self) -> int:
@@ -212,13 +216,13 @@ class DrawRecord:
 
     def restore(self, saved: Tree) -> None:
         """Take over what `snapshot` returned, of all rows or of those that are not here yet."""
-        self._seen = saved["seen"]
-        row = self.complete
+        row = self._filled_by(saved["seen"])
         for name, x in {"position": self.positions, **self.stats}.items():
             rows = saved["rows"][name]
             x[row - len(rows) : row] = rows
             if saved["begun"]:
                 x[row] = saved["begun"][name][0]
+        self._seen = saved["seen"]
 
     append = restore
 

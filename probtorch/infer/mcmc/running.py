@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import math
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
@@ -135,7 +136,7 @@ class RunningTrace:
         self._each = 1
         self._sum, self._seen = 0.0, 0
         # What was told and not looked at: mostly nobody asks.
-        self._told: list[float] = []
+        self._told: deque[float] = deque()
 
     def add(self, value: float) -> None:
         """Take in one more; what is not finite is left out."""
@@ -152,9 +153,9 @@ class RunningTrace:
     def _take_in(self) -> None:
         # Others may be reading, and the chain go on.
         with _taking_in:
-            told, self._told = self._told, []
             values = [*self._values]
-            for value in told:
+            for _ in range(len(self._told)):
+                value = self._told.popleft()  # one by one: none is lost that comes meanwhile
                 if not math.isfinite(value):
                     continue
                 self._sum, self._seen = self._sum + value, self._seen + 1

@@ -61,7 +61,8 @@ class StoredRecord:
         self.members, self.size = math.prod(shape[:-1]), math.prod(shape)
         self._moments = BatchMoments(self.size)
         self._lock = threading.Lock()
-        self._written = 0
+        # Rows on the disk, and all transitions: each is raised when what it counts is there.
+        self._written = self._seen = 0
 
     def add(self, positions: np.ndarray, info: object) -> None:
         """Take in the next transitions, and write what makes a block."""
@@ -69,6 +70,7 @@ class StoredRecord:
             count = min(self._room * self.thinning - self._block.seen, len(positions))
             self._block.add(positions[:count], map_tree(lambda x, n=count: x[:n], info))
             positions, info = positions[count:], map_tree(lambda x, n=count: x[n:], info)
+            self._seen += count
             if self._block.complete == self._room:
                 self.flush()
 
@@ -99,26 +101,27 @@ class StoredRecord:
             of_part = {name: x[part] for name, x in rows.items()}
             self._block.restore({"seen": seen, "rows": of_part, "begun": {}})
             at = part.stop
+            self._seen = self._written * self.thinning + seen
             if self._block.complete == self._room:
                 self.flush()
         seen = self._block.complete * self.thinning + saved["seen"] % self.thinning
         none = {name: x[:0] for name, x in rows.items()}
         self._block.restore({"seen": seen, "rows": none, "begun": saved["begun"]})
+        self._seen = self._written * self.thinning + seen
 
     def tail(self) -> Tree:
         """Return how many transitions there were, and the row that is being filled."""
-        tail = self._block.tail()
-        return {**tail, "seen": self._written * self.thinning + tail["seen"]}
+        return {**self._block.tail(), "seen": self._seen}
 
     @property
     def empty(self) -> bool:
         """Whether nothing was drawn yet."""
-        return not self._written and self._block.empty
+        return not self._seen
 
     @property
     def complete(self) -> int:
         """Number of rows whose transitions are all there."""
-        return min(self._written + self._block.complete, self.rows)
+        return min(self._seen // self.thinning, self.rows)
 
     @property
     def readable(self) -> int:
@@ -138,6 +141,8 @@ class StoredRecord:
 
     def restore(self, saved: Tree) -> None:
         """Take over what `snapshot` returned."""
-        self._written = saved["written"]
         self._block.restore(saved["block"])
-        self._moments.restore(saved["moments"])
+        with self._lock:
+            self._moments.restore(saved["moments"])
+            self._written = saved["written"]
+        self._seen = saved["written"] * self.thinning + saved["block"]["seen"]

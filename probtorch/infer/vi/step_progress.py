@@ -8,7 +8,9 @@ run in the background has the line, too.
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections import deque
 from typing import Self
 
 from probtorch.infer.control import control_here
@@ -40,7 +42,9 @@ class StepProgress:
         self.total, self.shown = total, is_shown(shown)
         self.done = self._before = done
         self._smooth = float("nan")
-        self._unseen: list[float] = []  # the last losses, not in the smoothed one yet
+        # The last losses, not in the smoothed one yet, and how many are; handles look, too.
+        self._unseen: deque[float] = deque(maxlen=MEMORY)
+        self._seen, self._looking = 0, threading.Lock()
         self._start = time.perf_counter()
         self._next = self._start + PATIENCE
         self._wrote = False
@@ -59,10 +63,8 @@ class StepProgress:
 
     def update(self, *losses: float) -> None:
         """Count steps, by their losses; show them if it is time."""
+        self._unseen.extend(losses)
         self.done += len(losses)
-        self._unseen += losses
-        if len(self._unseen) > 2 * MEMORY:
-            del self._unseen[:-MEMORY]
         if self.shown and time.perf_counter() >= self._next:
             self._write()
             self._next = time.perf_counter() + (REFRESH if self._rewrites else LOG_EVERY)
@@ -70,13 +72,13 @@ class StepProgress:
     @property
     def loss(self) -> float:
         """The smoothed loss; nan before there is one."""
-        unseen, self._unseen = self._unseen, []
-        first = self.done - self._before - len(unseen) + 1
-        for count, loss in enumerate(unseen, first):
-            if loss == loss:
-                smooth, weight = self._smooth, 1.0 / min(count, SMOOTHING)
-                self._smooth = smooth + weight * (loss - smooth) if smooth == smooth else loss
-        return self._smooth
+        with self._looking:
+            for _ in range(len(self._unseen)):
+                loss, self._seen = self._unseen.popleft(), self._seen + 1
+                if loss == loss:
+                    smooth, weight = self._smooth, 1.0 / min(self._seen, SMOOTHING)
+                    self._smooth = smooth + weight * (loss - smooth) if smooth == smooth else loss
+            return self._smooth
 
     def line(self) -> str:
         """Return the line as it is now."""

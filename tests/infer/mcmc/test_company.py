@@ -144,6 +144,18 @@ def noted(end_stage, seen):
     return ended
 
 
+def test_a_chain_has_its_draws_before_it_is_told_how_far_it_is(monkeypatch):
+    record, told = Company._record, []
+
+    def noted(self, runs, positions, info):
+        record(self, runs, positions, info)
+        told.extend(r.iteration - r.num_warmup < r.draws.complete for r in runs if not r.warming_up)
+
+    monkeypatch.setattr(Company, "_record", noted)
+    run(NUTS(normal_target()))
+    assert told and all(told)
+
+
 def test_the_last_run_goes_on_and_what_it_learnt_is_kept():
     together, alone = (run(NUTS(ridge_target()), how, chains=4)[0] for how in (True, False))
     for a, b in zip(together.adapted, alone.adapted, strict=True):

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from probtorch.infer.mcmc.running import BatchMoments, convergence
+from probtorch.infer.mcmc import running
+from probtorch.infer.mcmc.running import BATCHES, BatchMoments, RunningTrace, convergence
+from tests.infer.watched import watched
 
 
 def autoregressive(coefficient, draws, chains, seed):
@@ -77,3 +79,22 @@ def test_chains_of_other_lengths_are_compared_and_few_draws_or_constants_say_not
     assert rhat < 1.02 and 2500 < ess < 9000
     assert np.isnan(convergence([long, moments_of(draws[:5], [])])).all()
     assert np.isnan(convergence([moments_of(np.ones((500, 1)), [])])).all()
+
+
+def test_a_trace_loses_nothing_to_those_who_look_at_it():
+    """At most 64 means of equally many values; those that make no whole mean yet are left out."""
+    values = np.random.default_rng(5).normal(size=500)
+    trace = RunningTrace()
+
+    def look():
+        if not running._taking_in.locked():  # who comes then waits
+            assert len(trace.values) <= BATCHES
+
+    def tell():
+        for value in values:
+            trace.add(float(value))
+
+    watched(tell, look, running)
+    each = 8  # 500 values in fewer than 64 means
+    whole = values[: len(values) // each * each].reshape(-1, each)
+    np.testing.assert_allclose(trace.values, whole.mean(axis=1), rtol=1e-12)

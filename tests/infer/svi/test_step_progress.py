@@ -5,6 +5,7 @@ import pytest
 
 from probtorch.infer.vi import step_progress
 from probtorch.infer.vi.step_progress import SMOOTHING, StepProgress
+from tests.infer.watched import watched
 
 RNG = np.random.default_rng(0)
 LOSSES = [*map(float, RNG.normal(10.0, 3.0, 9000))]
@@ -37,5 +38,23 @@ def test_a_run_that_nobody_looks_at_keeps_few_losses():
     progress = StepProgress(9000, shown=False)
     for loss in LOSSES:
         progress.update(loss)
-    assert len(progress._unseen) <= 2 * step_progress.MEMORY
+    assert len(progress._unseen) <= step_progress.MEMORY
     assert progress.loss == pytest.approx(smoothed(LOSSES), rel=1e-9)
+
+
+@pytest.mark.parametrize("together", [1, 7])
+def test_each_loss_counts_once_whenever_a_handle_looks(together):
+    losses, progress = LOSSES[:21], StepProgress(21, shown=False)
+
+    def look():
+        if progress._looking.locked() or not progress.done:  # who comes then waits
+            return
+        loss, known = progress.loss, (progress.done, progress.done + together)
+        assert any(loss == pytest.approx(smoothed(losses[:n]), rel=1e-9) for n in known)
+
+    def step():
+        for first in range(0, 21, together):
+            progress.update(*losses[first : first + together])
+
+    watched(step, look, step_progress)
+    assert progress.loss == pytest.approx(smoothed(losses), rel=1e-9)
