@@ -2,6 +2,8 @@
 made of another, its gradient in that one is the eager one, or refused where no run can repeat it.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -357,3 +359,36 @@ def test_a_tensor_that_is_returned_twice_is_one(needs):
         found.append(rows)
     assert found[1] == found[0]
     assert native.reason is None
+
+
+def shared_with_an_argument(x):
+    return x * 2.0, x.detach()
+
+
+def shared_with_a_parameter(x):
+    return (x * W).sum(), W.detach()
+
+
+def shared_with_one_another(x):
+    y = x * W
+    return y, y[1:]
+
+
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize(
+    "fn", [shared_with_an_argument, shared_with_a_parameter, shared_with_one_another]
+)
+def test_results_share_memory_where_python_made_them_alone(fn, needs):
+    # As the docstring of compile says: of what needs a gradient, the first call is Python's, and
+    # the second where it is a tensor outside that needs it.
+    native, shared = compile(fn), []
+    for i in range(5):
+        x = tensor([1.0, 2.0, float(i)], requires_grad=needs)
+        results = native(x)
+        arrays = [t.array for t in (x, W, *results)]
+        pairs = itertools.combinations(arrays, 2)
+        shared.append(any(np.shares_memory(a, b) for a, b in pairs))
+    assert native.reason is None
+    outside = fn is not shared_with_an_argument
+    own = 1 if needs else 2 if outside else 0
+    assert shared == [i < own for i in range(5)]
