@@ -81,11 +81,12 @@ def compile(
     another; one that is returned twice is one tensor. Calls that are made in Python return what it
     does, and that may be an argument, a parameter, a view: those of a function that runs eagerly,
     and, where a result needs a gradient, the first ones of a version (one, or two where no argument
-    needs one), also after a Python value has changed. A call whose result needs a gradient is one entry on the
-    tape, and its backward pass another native call, which computes the forward pass again: a
-    gradient taken inside the function (`loss.backward()`, `func.value_and_grad`) is cheaper, and a
-    whole training step, from `zero_grad()` to `optimizer.step()`, is one native call. Where
-    the function draws random numbers or writes to tensors outside, such a call is eager.
+    needs one), also after a Python value has changed. A call whose result needs a gradient is one
+    entry on the tape, and its backward pass another native call, which computes the forward pass
+    again: a gradient taken inside the function (`loss.backward()`, `func.value_and_grad`) is
+    cheaper, and a whole training step, from `zero_grad()` to `optimizer.step()`, is one native
+    call. Where the function draws random numbers or writes to tensors outside, such a call is
+    eager.
 
     Examples
     --------

@@ -64,8 +64,9 @@ def odeint_event(
     Raises
     ------
     DomainError
-        If the event does not happen before `t_max`, or is there at the start; if `event_fn` jumps
-        there (a sign, a comparison) and a gradient would have to go through that.
+        If the event does not happen before `t_max`, or is there at the start; if `event_fn` has no
+        slope there, as it jumps (a sign, a comparison) or is flat (a cube), and a gradient would
+        have to go through that.
 
     Notes
     -----
@@ -112,15 +113,15 @@ def odeint_event(
     rate = at.new_zeros(()) if in_state is None else (in_state * slope).sum()
     rate = (rate if in_time is None else rate + in_time).detach()
     crossing = event_fn(event_t, problem.state(y)).reshape(())
-    if bool(rate == 0.0):  # it jumps from one side of zero to the other
+    if bool(rate == 0.0):  # it jumps from one side of zero to the other, or is flat as it crosses
         if crossing.requires_grad or y.requires_grad:
             raise DomainError(
                 "odeint_event",
                 expected="an event_fn with a slope in time where it is zero, as gradients go "
                 "through that",
-                got=f"one that jumps at t = {float(event_t):.6g}",
-                fix="return the quantity itself, y[0] - 1.0, and not its sign; or solve under "
-                "no_grad()",
+                got=f"one without a slope at t = {float(event_t):.6g}: it jumps there, or is flat",
+                fix="return the quantity itself, y[0] - 1.0, and not its sign or its cube; or "
+                "solve under no_grad()",
             )
         return event_t, problem.state(rows)
     moved = event_t - (crossing - crossing.detach()) / rate

@@ -339,6 +339,17 @@ def test_a_call_that_comes_to_slightly_other_results_is_another():
         between(*results)
 
 
+def test_an_argument_that_was_changed_since_is_told_with_the_name_of_the_function():
+    native = compile(features_and_loss)
+    for i in range(4):
+        x = tensor([1.0, 2.0, float(i)], requires_grad=True) * 1.0
+        _, loss = native(x)
+        x.add_(1.0)
+        if i:
+            with pytest.raises(AutogradError, match="compiled features_and_loss: a tensor needed"):
+                loss.backward()
+
+
 @pytest.mark.parametrize("needs", [False, True])
 def test_a_tensor_that_is_returned_twice_is_one(needs):
     def twice(x):

@@ -309,6 +309,12 @@ def test_an_event_that_jumps_has_a_time_and_no_gradient(event, when):
         odeint_event(lambda t, y: -y, y0, 0.0, event_fn=event, t_max=10.0)
 
 
+def test_an_event_that_is_flat_where_it_crosses_zero_is_not_said_to_jump():
+    y0 = tensor([1.0], dtype=F64, requires_grad=True)
+    with pytest.raises(DomainError, match=r"(?s)slope in time.*or is flat.*or its cube"):
+        odeint_event(lambda t, y: -y, y0, 0.0, event_fn=lambda t, y: (t - 1.3) ** 3, t_max=10.0)
+
+
 def test_what_is_wrong_is_said():
     y0, t = tensor([1.0], dtype=F64), tensor([0.0, 1.0], dtype=F64)
     with pytest.raises(ArgumentError, match="a method among"):

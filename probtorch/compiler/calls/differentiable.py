@@ -105,6 +105,8 @@ class Differentiable:
         Ties(results, lambda t: False).mark(results, owner.tied)
         self.called = calls.found
         self._learned = weakref.WeakSet()
+        # Errors name the user's function.
+        self._call = cast("type[_Call]", type(f"compiled {owner.name}", (_Call,), {}))
         self._start_pull()
 
     def _start_pull(self):
@@ -160,13 +162,13 @@ class Differentiable:
         ends = () if any(t.requires_grad for t in sources) else (wrap(np.zeros(())),)
         for t in ends:
             t.requires_grad = True
-        results = _Call.apply(self, len(tensors), *sources, *ends)
+        results = self._call.apply(self, len(tensors), *sources, *ends)
         results = results if isinstance(results, tuple) else (results,)
         results = [results[i] for i in path.first_of]
         ties.set_leaves(results)
         if ties.inner:
             refs = [weakref.ref(t) for t in results]
-            ties.mark(results, lambda: self.owner.tied() or unfold(self, refs))
+            ties.mark_call(results, lambda: self.owner.tied() or unfold(self, refs))
         walk = iter(results)
         return unflatten(structure, [next(walk) if is_tensor(x) else x for x in out])
 

@@ -76,12 +76,19 @@ class Ties:
             results[i].requires_grad = True
 
     def mark(self, results, asked):
-        """Let `asked` be called where somebody asks a result for its gradient of which others are
-        made.
+        """Let `asked` be called where somebody asks a result of Python's own for its gradient, of
+        which others are made.
         """
         for i in self.inner:
-            t, node = results[i], results[i].grad_fn
-            if node is not None and node.op.name == "_Call":
-                node.attrs.setdefault("inner", {})[t._index] = asked
-            elif node is not None:
+            t = results[i]
+            if t.grad_fn is not None:
                 t._extra = {**(t._extra or {}), "asked": asked}
+
+    def mark_call(self, results, asked):
+        """As `mark`, of the results of a call that is one entry on the tape: that refuses, unless
+        `asked` says that the tape knows all of the gradient by now.
+        """
+        for i in self.inner:
+            t = results[i]
+            if t.grad_fn is not None:
+                t.grad_fn.attrs.setdefault("inner", {})[t._index] = asked
