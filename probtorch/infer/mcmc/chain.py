@@ -365,10 +365,11 @@ class ChainRun(ChainTally):
 
     def _settle(self, copy: ChainCopy) -> None:
         saved = copy.snapshot
-        self._stand_at(saved)
+        # First: who finds a chain at its end finds its draws.
         self.draws.append(saved["draws"])
         if self.warmup_draws is not None:
             self.warmup_draws.append(saved["warmup"])
+        self._stand_at(saved)
         self.step_size, self.trace, self.standstill = copy.step_size, copy.trace, copy.standstill
 
     def end(self, error: BaseException | None = None) -> None:

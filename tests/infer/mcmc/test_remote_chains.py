@@ -88,6 +88,18 @@ def test_draws_on_threads_of_an_executor_are_the_same():
         assert_same(chains().run(Y), chains(executor=threads).run(Y))
 
 
+def test_draws_from_elsewhere_are_here_before_it_is_told_how_far_their_chain_is(pool, monkeypatch):
+    stand_at, told = chain.ChainRun._stand_at, []
+
+    def noted(self, saved):
+        told.append(self.draws.complete >= saved["iteration"] - self.num_warmup)
+        stand_at(self, saved)
+
+    monkeypatch.setattr(chain.ChainRun, "_stand_at", noted)
+    chains(executor=pool).run(Y)
+    assert told and all(told)
+
+
 def test_chains_whose_warm_up_is_made_longer_are_the_same(pool, monkeypatch):
     monkeypatch.setattr(guard, "ACCEPTANCE_GAP", -1.0)
     expected = chains().run(Y)
