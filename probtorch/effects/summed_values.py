@@ -209,6 +209,8 @@ class SummedValues(Listener):
         """Have a loop recorded; its result depends on what its body reads."""
         with self._silent() as outer:
             out = outer.while_loop(cond_fn, body_fn, items, structure)
+        if out is NotImplemented:
+            return out  # its parts are heard here
         self._follow(out, items, structure, lambda state: (cond_fn(state), body_fn(state)))
         return out
 
@@ -224,6 +226,8 @@ class SummedValues(Listener):
         self._refuse(pred, "bool()")
         with self._silent() as outer:
             out = outer.cond(pred, true_fn, false_fn, items, structure)
+        if out is NotImplemented:
+            return out  # its parts are heard here
         self._follow(out, items, structure, lambda state: (true_fn(*state), false_fn(*state)))
         return out
 

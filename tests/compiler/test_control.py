@@ -1,6 +1,8 @@
 """`while_loop` and `cond`: values, gradients, and what they refuse; gradients through what they
-close over, compiled as eagerly.
+close over, and all that branches and bodies do besides, compiled as eagerly.
 """
+
+import types
 
 import numpy as np
 import pytest
@@ -253,3 +255,188 @@ def test_a_density_has_the_slope_of_what_branches_and_bodies_close_over(mean):
         for k, step in enumerate(np.eye(2) * h):
             ahead, behind = (target.value_and_grad(at + s)[0] for s in (step, -step))
             np.testing.assert_allclose(found[k], (ahead - behind) / (2.0 * h), rtol=1e-5)
+
+
+# What branches and bodies do besides their result: each returns the act, and a look at what is left
+# of it in Python.
+
+
+def drawing():
+    return lambda: probtorch.rand(3), lambda: None
+
+
+def drawing_from_its_own():
+    rng = probtorch.Generator(3)
+    return lambda: probtorch.rand(3, generator=rng), lambda: rng.counter
+
+
+def changing_in_place():
+    n = probtorch.zeros(3)
+    return lambda: n.add_(1.0) * 1.0, n.tolist
+
+
+def appending():
+    found, table, names = [], {}, set()
+
+    def act():
+        found.append(len(found))
+        table[len(found)] = found[-1]
+        names.add(str(found[-1]))
+        return float(len(found))
+
+    return act, lambda: (list(found), dict(table), sorted(names))
+
+
+def counting():
+    count, box = 0, types.SimpleNamespace(runs=0)
+
+    def act():
+        nonlocal count
+        count += 1
+        box.runs += 1
+        return float(count)
+
+    return act, lambda: (count, box.runs)
+
+
+def drawing_after_all_else():
+    parts = appending(), counting(), changing_in_place(), drawing()
+    return (
+        lambda: sum(act() for act, _ in parts),
+        lambda: [look() for _, look in parts],
+    )
+
+
+ACTS = [
+    drawing,
+    drawing_from_its_own,
+    changing_in_place,
+    appending,
+    counting,
+    drawing_after_all_else,
+]
+
+
+def few(body):
+    return while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, body(*s)), START)[1]
+
+
+PLACES = {
+    "branch": lambda x, w, act: cond(x.sum() > 0.0, lambda: x * w * act(), lambda: x - w),
+    "both branches": lambda x, w, act: cond(
+        x.sum() > 0.0, lambda: x * w * act(), lambda: x - w * act()
+    ),
+    "branch within": lambda x, w, act: cond(
+        x.sum() > 0.0,
+        lambda: cond(x[0] > 0.5, lambda: x * w * act(), lambda: x - act()),
+        lambda: x - w,
+    ),
+    "before a branch": lambda x, w, act: cond(
+        x.sum() > 0.0, lambda: act() * cond(x[0] > 0.5, lambda: x * w, lambda: x - w), lambda: x - w
+    ),
+    "loop": lambda x, w, act: few(lambda i, s: s * w + x * act()),
+    "test of a loop": lambda x, w, act: while_loop(
+        lambda s: (s[1] + 0.0 * act()).sum() < 20.0, lambda s: (s[0], s[1] * w + 2.0), START
+    )[1],
+    "branch in a loop": lambda x, w, act: few(
+        lambda i, s: cond(i > 1, lambda: s * w * act(), lambda: s + x)
+    ),
+    "loop in a branch": lambda x, w, act: cond(
+        x.sum() > 0.0, lambda: few(lambda i, s: s * w + x * act()), lambda: x - w
+    ),
+    "loop in a loop": lambda x, w, act: few(
+        lambda i, s: s + few(lambda j, r: r * w + x * act()).tanh()
+    ),
+}
+
+
+def compared(fn_of, needs):
+    """Compare six calls of compiled functions with those of eager ones, on either side of 0.
+
+    ``fn_of()`` returns a function and a look at what it leaves in Python.
+    """
+    found = []
+    for wrapped in (lambda fn: fn, compile):
+        fn, look = fn_of()
+        fn, rows = wrapped(fn), []
+        probtorch.manual_seed(1)
+        for sign in (1.0, 1.0, -1.0, 1.0, -1.0, 1.0):
+            W.grad = None
+            x = (tensor([1.0, 2.0, 3.0]) * sign).requires_grad_(needs == "argument")
+            y = fn(x)
+            if y.requires_grad:
+                y.sum().backward()
+            rows += [y.detach().numpy(), y.requires_grad, look()]
+            rows += [t.grad.numpy() for t in (x, W) if t.grad is not None]
+        found.append([*rows, probtorch.rand(2).numpy()])
+    assert len(found[0]) == len(found[1])
+    for one, other in zip(*found, strict=True):
+        if isinstance(one, np.ndarray):
+            np.testing.assert_allclose(other, one, rtol=1e-5)
+        else:
+            assert one == other
+
+
+@pytest.mark.parametrize("needs", ["nothing", "leaf", "argument"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("make", ACTS, ids=lambda make: make.__name__)
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+def test_branches_and_bodies_do_what_they_do_as_often_as_eagerly(make, place, needs):
+    w = W if needs == "leaf" else W.detach()
+
+    def fn_of():
+        act, look = make()
+        return lambda x: PLACES[place](x, w, act), look
+
+    compared(fn_of, needs)
+
+
+@pytest.mark.parametrize("needs", ["nothing", "leaf", "argument"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+def test_lists_of_a_call_get_what_they_get_eagerly(place, needs):
+    w = W if needs == "leaf" else W.detach()
+
+    def fn(x):
+        found, count = [], types.SimpleNamespace(runs=0)
+
+        def act():
+            found.append(x)
+            count.runs += 2
+            return 1.5
+
+        return PLACES[place](x, w, act) + float(len(found) + count.runs)
+
+    compared(lambda: (fn, lambda: None), needs)
+
+
+@pytest.mark.parametrize("leaf", [W, W.detach()], ids=["leaf", "no leaf"])
+def test_branches_within_branches_are_not_run_again_and_again(leaf):
+    class Runs:  # which nobody puts back
+        count = 0
+
+    def nest(x, k):
+        if k == 0:
+            Runs.count += 1
+            return x * leaf
+        return cond(x.sum() > -k, lambda: nest(x, k - 1) * 1.5, lambda: x - leaf)
+
+    out = compile(lambda x: nest(x, 10))(probtorch.ones(3))
+    np.testing.assert_allclose(out.detach().numpy(), leaf.detach().numpy() * 1.5**10, rtol=1e-6)
+    assert 1 <= Runs.count <= 11
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+def test_an_error_of_a_branch_leaves_what_it_leaves_eagerly():
+    found = []
+
+    def fn(x):
+        def yes():
+            found.append(1)
+            raise KeyError("here")
+
+        return cond(x.sum() > 0.0, yes, lambda: x)
+
+    with pytest.raises(KeyError, match="here"):
+        compile(fn)(probtorch.ones(3))
+    assert found == [1]

@@ -18,16 +18,21 @@ from probtorch.core.interpreter import Interpreter
 from probtorch.errors import CompileError, user_frame, user_location
 from probtorch.ops.view_places import place_in, read_place
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "TrialEnded"]
 
 # What turns hear of in the place of the recorder.
 FOLLOWED = ("applied", "alias", "fresh", "_not_nan")
+
+
+class TrialEnded(Exception):
+    """A body or a branch, run for its operations alone, was about to do more than those."""
 
 
 class Recording(Interpreter):
     """The graph of one function call, and all that its owner has to know of that; see `record`."""
 
     _demand_numbers: Callable[..., None]
+    is_trial = False  # whether this is of a body or a branch that may be run again
 
     def __init__(self, *, frozen=True, abstract=False, parent=None):
         self.graph = Graph()
@@ -35,6 +40,8 @@ class Recording(Interpreter):
         self.abstract = abstract
         self.parent = parent
         self.unsupported = []
+        # What trials within were about to do (subgraphs.py), and whether this one was ended.
+        self.told, self.ended = [], False
         self.prints = []  # lines of the user's that show values
         self.captures = []
         self.thread = threading.get_ident() if parent is None else parent.thread
@@ -306,8 +313,10 @@ class Recording(Interpreter):
     # ------------------------------------------------------------------------------ what it refuses
 
     def refuse(self, reason):
-        """Note something that a replay could not repeat."""
+        """Note something that a replay could not repeat; a trial ends ahead of it."""
         self.unsupported.append((reason, user_location(2)))
+        if self.is_trial and threading.get_ident() == self.thread:
+            raise TrialEnded
 
     def caught(self):
         """Refuse a recording that has come to its end after an error that is no guard."""
