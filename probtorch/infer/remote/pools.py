@@ -123,9 +123,12 @@ class Pool:
         """Return how processes of the pool have ended, in words, as far as that is known."""
         until = time.perf_counter() + ENDING
         codes: dict[int, int] = {}
-        # The pool waits for them in a thread of its own, and only one of us hears of it.
-        while self._processes and not codes and time.perf_counter() < until:
-            codes = {pid: p.exitcode for pid, p in self._processes.items() if p.exitcode}
+        # The pool waits for them in a thread of its own, and only one of us hears of it at once.
+        while time.perf_counter() < until:
+            ends = {pid: p.exitcode for pid, p in self._processes.items()}
+            codes = {pid: code for pid, code in ends.items() if code}
+            if None not in ends.values() or set(codes.values()) - {-signal.SIGTERM}:
+                break
             time.sleep(0.01)
         # A broken pool ends those that are left itself.
         codes = {pid: c for pid, c in codes.items() if c != -signal.SIGTERM} or codes

@@ -119,6 +119,29 @@ def test_workers_that_retire_are_not_missed(monkeypatch):
         pool.close()
 
 
+class Ending:
+    """A process whose exit status is known when it was asked for so many times."""
+
+    def __init__(self, status, looks):
+        self.status, self.looks = status, looks
+
+    @property
+    def exitcode(self):
+        self.looks -= 1
+        return None if self.looks > 0 else self.status
+
+
+@pytest.mark.parametrize("looks", [(1, 1), (1, 4), (4, 1)], ids=str)
+def test_a_worker_that_died_is_told_of_and_not_those_that_its_pool_ended(looks):
+    with ThreadPoolExecutor(1) as threads:
+        pool = Pool(threads)
+        ended = zip((-signal.SIGTERM, 3), looks)
+        pool._processes = {7 + i: Ending(*each) for i, each in enumerate(ended)}
+        assert pool.ends() == "process 8 ended with exit status 3"
+        pool._processes = {7: Ending(-signal.SIGTERM, 2)}
+        assert pool.ends() == "process 7 ended with signal SIGTERM"
+
+
 def test_large_models_are_sent_to_workers_that_have_not_got_them(monkeypatch):
     monkeypatch.setattr(jobs_module, "SMALL", 0)
     job = Sum("sum", [1, 2, 3, 4])
