@@ -21,6 +21,7 @@ from probtorch.autograd.closures import captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.kept_results import Heard, KeptResult
 from probtorch.autograd.modes import enable_grad, no_grad
+from probtorch.autograd.surroundings import Surroundings
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.making import as_tensor
@@ -184,6 +185,7 @@ class _Loop:
         -------
         list of Tensor, or None
             What needs a gradient besides states and slices; None if the loop has to be unrolled.
+            Python values that the step changes are put back, and then it has to be.
         """
         carry = [stand_in(x) for x in self.carry]
         slices = [stand_in(wrap(x.array[0])) for x in self.xs]
@@ -193,9 +195,15 @@ class _Loop:
             with heard:
                 self.step(carry, slices)
 
-        closed_over = captured(step, [*carry, *slices])
+        around, closed_over = Surroundings(self.f), None
+        try:
+            closed_over = captured(step, [*carry, *slices])
+        except Exception:
+            pass  # which the first step meets again
+        finally:
+            changed = around.put_back()
         self.kept = [result for result, _ in heard.results]
-        return closed_over
+        return None if changed else closed_over
 
     def rolled(
         self, closed_over: list[TensorBase]

@@ -344,6 +344,9 @@ PLACES = {
     "loop in a branch": lambda x, w, act: cond(
         x.sum() > 0.0, lambda: few(lambda i, s: s * w + x * act()), lambda: x - w
     ),
+    "step of a scan": lambda x, w, act: scan(
+        lambda c, v: (c * w + v * x * act(), c), START[1], probtorch.ones(4)
+    )[0],
     "loop in a loop": lambda x, w, act: few(
         lambda i, s: s + few(lambda j, r: r * w + x * act()).tanh()
     ),
