@@ -7,7 +7,6 @@ compiled is compiled before. A curve is no worse than linear where time per unit
 """
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import numpy as np
 
 import probtorch
 import probtorch.distributions as dist
+from benchmarks.machine import peak_resident
 from benchmarks.peers import OURS
 from benchmarks.report import duration, table
 from probtorch.infer import MCMC, NUTS, Target, fit_many
@@ -27,7 +27,6 @@ from probtorch.utils.data import ArrayDataset, DataLoader
 
 __all__ = ["CURVES", "point", "run"]
 
-_STATUS = Path("/proc/self/status")
 # Rows from here on lie on the disk.
 ON_DISK = 10**8
 LIMIT = 540  # seconds a point may take
@@ -165,7 +164,7 @@ _PEERS = {"rows in JAX": "jax"}
 
 def point(curve: str, size: int) -> dict[str, float]:
     """Measure a point in this process: seconds, seconds of the first call, and MB."""
-    before = _resident()
+    before = peak_resident()
     act = CURVES[curve][0](size)
     start = time.process_time()
     act()
@@ -178,15 +177,7 @@ def point(curve: str, size: int) -> dict[str, float]:
         act()
         seconds = min(seconds, time.process_time() - start)
         spent += time.process_time() - start
-    return {"seconds": seconds, "first": first, "mb": _resident() - before}
-
-
-def _resident() -> float:
-    """The highest resident size so far, MB; that of `getrusage` begins with the parent's."""
-    if _STATUS.exists():
-        (line,) = (x for x in _STATUS.read_text().splitlines() if x.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": seconds, "first": first, "mb": peak_resident() - before}
 
 
 def run(names, curves=None):

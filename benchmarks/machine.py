@@ -6,6 +6,7 @@ settings once.
 
 import os
 import platform
+import resource
 from importlib import metadata
 from pathlib import Path
 
@@ -20,6 +21,8 @@ THREAD_SETTINGS = {
     "JAX_ENABLE_X64": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
 }
+
+_STATUS = Path("/proc/self/status")
 
 
 def restrict_to_one_core():
@@ -42,6 +45,14 @@ def cpu_model():
     flags = fields.get("flags", "").split()
     vectors = next((name for name in ("avx512f", "avx2") if name in flags), "no AVX2")
     return f"{fields.get('model name', platform.machine())} ({vectors})"
+
+
+def peak_resident():
+    """The highest resident size so far, MB; that of `getrusage` begins with the parent's."""
+    if _STATUS.exists():
+        (line,) = (x for x in _STATUS.read_text().splitlines() if x.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def version(distribution):

@@ -5,12 +5,11 @@ what is compiled for it, and of the best of later calls. Memory is the highest r
 first calls beyond what there was when the work was made, with its data.
 """
 
-from benchmarks.machine import restrict_to_one_core
+from benchmarks.machine import peak_resident, restrict_to_one_core
 
 restrict_to_one_core()
 
 import json  # noqa: E402 - after the thread settings
-import resource  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
 import warnings  # noqa: E402
@@ -24,14 +23,14 @@ SPENT, TOGETHER = 1.5, 0.02
 def measure(name: str, size: int, system: str) -> dict[str, float]:
     """Measure a point."""
     work = CASES[name].makers[system](size)
-    before = _resident()
+    before = peak_resident()
     start = time.process_time()
     units = _units(work())
     first = time.process_time() - start
     for _ in range(2):  # some are compiled at the second call
         if first < 5.0:
             work()
-    megabytes, best, spent, count = _resident() - before, first / units, 0.0, 1
+    megabytes, best, spent, count = peak_resident() - before, first / units, 0.0, 1
     while spent < SPENT and first < 60.0:
         start = time.process_time()
         for _ in range(count):
@@ -46,10 +45,6 @@ def measure(name: str, size: int, system: str) -> dict[str, float]:
 def _units(found: object) -> int:
     """How much was done, where work tells."""
     return found if type(found) is int else 1
-
-
-def _resident() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":
