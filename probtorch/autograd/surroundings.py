@@ -11,7 +11,7 @@ import itertools
 import operator
 import sys
 import types
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 
 from probtorch.core.tensor_base import TensorBase
@@ -30,8 +30,8 @@ class Surroundings:
     """What functions reach from their closures, defaults and globals, as it is now: tensors,
     and what may change.
 
-    Looked through are lists, dicts, sets and deques, and objects of classes that are not of this
-    package. Contents are compared by identity.
+    Looked through are the containers of the standard library, not of classes made of these, and
+    objects of classes that are not of this package. Contents are compared by identity.
     """
 
     def __init__(self, *fns: object) -> None:
@@ -41,7 +41,7 @@ class Surroundings:
         todo = deque(fns)
         while todo and len(seen) < MOST:
             x = todo.popleft()
-            if id(x) not in seen and not isinstance(x, _PLAIN):
+            if id(x) not in seen and type(x) not in _PLAIN:
                 seen[id(x)] = x
                 todo += itertools.islice(self._look(x), MOST_ELEMENTS)
 
@@ -51,30 +51,41 @@ class Surroundings:
 
     def _look(self, x: object) -> Iterable[object]:
         """Note what may change in one value; returns what else it leads to."""
-        if isinstance(x, TensorBase):
+        kind = type(x)  # asked for by no code of the user's, as isinstance() may be
+        if issubclass(kind, TensorBase):
+            assert isinstance(x, TensorBase)
             self.tensors.append(x)
-        elif isinstance(x, types.FunctionType):
+        elif kind is types.FunctionType:
+            assert isinstance(x, types.FunctionType)
             return self._function(x)
-        elif isinstance(x, types.MethodType):
+        elif kind is types.MethodType:
+            assert isinstance(x, types.MethodType)
             return x.__func__, x.__self__
-        elif isinstance(x, functools.partial):
+        elif kind is functools.partial:
+            assert isinstance(x, functools.partial)
             return x.func, x.args, x.keywords
-        elif isinstance(x, tuple):
-            return x
-        elif isinstance(x, dict):
+        elif issubclass(kind, tuple):
+            assert isinstance(x, tuple)
+            return tuple.__iter__(x)
+        elif kind in _TABLES:
+            assert isinstance(x, dict)
             return self._table(x)
-        elif isinstance(x, (list, set, deque)):
+        elif kind in (list, set, deque):
+            assert isinstance(x, (list, set, deque))
             return self._container(x)
-        elif not isinstance(x, (type, types.ModuleType)) and not _of_ours(type(x)):
-            table = getattr(x, "__dict__", None)
+        elif not issubclass(kind, (type, types.ModuleType)) and not _of_ours(kind):
+            try:
+                table = object.__getattribute__(x, "__dict__")
+            except AttributeError:
+                table = None
             if type(table) is dict:
-                return self._table(table, type(x))
+                return self._table(table, kind)
         return ()
 
     def _function(self, fn: types.FunctionType) -> Iterable[object]:
         cells = [(cell, _contents(cell)) for cell in fn.__closure__ or ()]
         if is_ours(fn.__code__.co_filename):  # which keeps books of its own, and calls the user's
-            return [x for _, x in cells if isinstance(x, _CALLED)]
+            return [x for _, x in cells if type(x) in _CALLED]
         for cell, value in cells:
             self._kept.append(functools.partial(_fill, cell, value))
         found = [x for _, x in cells]
@@ -119,7 +130,8 @@ class Surroundings:
         return before.values()
 
 
-_PLAIN = (int, float, complex, str, bytes, type(None), types.CodeType, types.BuiltinFunctionType)
+_TABLES = (dict, OrderedDict, defaultdict, Counter)
+_PLAIN = {int, bool, float, complex, str, bytes, type(None), types.BuiltinFunctionType}
 
 
 _CALLED = (types.FunctionType, types.MethodType, functools.partial)

@@ -3,12 +3,14 @@ close over, and all that branches and bodies do besides, compiled as eagerly.
 """
 
 import types
+import weakref
 
 import numpy as np
 import pytest
 
 import probtorch
 from probtorch import compile, scan, tensor
+from probtorch.compiler.record.record import record
 from probtorch.core.dispatch import wrap
 from probtorch.core.making import as_tensor
 from probtorch.distributions import LogNormal, Normal
@@ -411,6 +413,24 @@ def test_lists_of_a_call_get_what_they_get_eagerly(place, needs):
         return PLACES[place](x, w, act) + float(len(found) + count.runs)
 
     compared(lambda: (fn, lambda: None), needs)
+
+
+def test_what_a_branch_closes_over_is_asked_nothing():
+    class Asked:
+        def __getattribute__(self, name):
+            raise AssertionError(f"{name} was asked for")
+
+    class Gone:
+        pass
+
+    asked, gone = Asked(), weakref.proxy(Gone())
+
+    def fn(x):
+        kept = [asked, gone]
+        return cond(x.sum() > 0.0, lambda: x * len(kept), lambda: x - len(kept))
+
+    out = record(fn, [probtorch.ones(3)])[1]
+    assert out.tolist() == [2.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize("leaf", [W, W.detach()], ids=["leaf", "no leaf"])
