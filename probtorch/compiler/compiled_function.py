@@ -128,6 +128,9 @@ class CompiledFunction(Compiled):
         self.paths = Paths(self.name, quiet=quiet, home=home_of(fn), whole=whole)
         # The path that served the last call, and the one that it recorded, if any.
         self.last = self.recorded = None
+        self.acted = (
+            False  # whether it drew, or changed tensors outside, where it must not run twice
+        )
         self.comparing = False  # whether `fn` is run beside a path, whose state is put back
         self._before = None  # the form of the last call, where the next one is told from it quickly
         self.roots, self.values, self.saving = roots, values, saving
@@ -216,9 +219,10 @@ class CompiledFunction(Compiled):
         -------
         result : object
         path : Path or None
-            What made it; None if Python did, and it is on the tape.
+            What made it; None if Python did, and it is on the tape. So it is where the function
+            `acted`, as a gradient would have to make it act again.
         """
-        self.last = self.recorded = None
+        self.last, self.recorded, self.acted = None, None, False
         leaves, structure, tensors, key = self._leaves(args, kwargs)
         given = key, self.paths.of(key), leaves, structure, tensors, args, kwargs
         found, path = self._native(*given, detached=True)
@@ -228,6 +232,9 @@ class CompiledFunction(Compiled):
         """Return the result by a path, recorded now if there is none, or by Python; and that path,
         `_PYTHON`, or None for a recording that came to nothing.
         """
+        if detached and not all(path.repeatable for path in paths):
+            self.acted = True
+            return self._in_python(args, kwargs), _PYTHON
         if paths:
             arrays = [t.array for t in tensors]
             for path in paths:
@@ -643,6 +650,9 @@ class CompiledFunction(Compiled):
         else:
             try:
                 path = path_of(rec, tensors, (*found, ties), before, self._lock, self.saving)
+                if detached and not path.repeatable:
+                    self.acted = True
+                    return plain, None
                 if self.verify and settings.verify:
                     path.compare_recorded(result, tensors)
             except CompileError as e:

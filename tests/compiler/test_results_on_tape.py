@@ -403,3 +403,47 @@ def test_results_share_memory_where_python_made_them_alone(fn, needs):
     outside = fn is not shared_with_an_argument
     own = 1 if needs else 2 if outside else 0
     assert shared == [i < own for i in range(5)]
+
+
+def made_inside(x, w):
+    return x * w * probtorch.rand(1, generator=probtorch.Generator().manual_seed(3))
+
+
+# What a branch does besides, given what it is given, a tensor outside and a generator.
+ACTS = {
+    "a change of a tensor": lambda x, w, n, g: (n.add_(1.0), x * w)[1],
+    "a draw": lambda x, w, n, g: x * w * probtorch.rand(1),
+    "a draw from a generator of its own": lambda x, w, n, g: x * w * probtorch.rand(1, generator=g),
+    "a seed": lambda x, w, n, g: (probtorch.manual_seed(5), x * w * probtorch.rand(1))[1],
+    "a draw from a generator made inside": lambda x, w, n, g: made_inside(x, w),
+    "a read of the tensor": lambda x, w, n, g: x * w * (n + 1.0),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_later_branch_does_is_done_once_where_a_gradient_is_wanted(act, seed):
+    # Whether x is positive, and a gradient wanted, of each call.
+    calls = [(False, True), *np.random.default_rng(seed).integers(0, 2, (10, 2)).astype(bool)]
+
+    def found(compiled):
+        w, n = probtorch.full((1,), 1.5, requires_grad=True), probtorch.ones(1)
+        g = probtorch.Generator().manual_seed(1)
+        probtorch.manual_seed(seed)
+
+        def fn(x):
+            return ACTS[act](x, w, n, g) if x.sum() > 0 else x - w
+
+        fn = probtorch.compile(fn) if compiled else fn
+        rows = []
+        for positive, wanted in calls:
+            x = probtorch.tensor([2.0 if positive else -2.0], requires_grad=True)
+            w.grad = None
+            with probtorch.set_grad_enabled(bool(wanted)):
+                y = fn(x)
+            if wanted:
+                y.sum().backward()
+            rows.append([y, n.clone(), x.grad, w.grad])
+        return [[None if t is None else t.item() for t in row] for row in rows]
+
+    assert np.allclose(*(np.array(found(c), float) for c in (False, True)), 1e-6, equal_nan=True)

@@ -146,6 +146,7 @@ class Differentiable:
         args, kwargs = given or self.arguments(tensors)
         found, path = self.owner.off_tape(args, kwargs)
         if path is None:
+            self.repeatable = self.repeatable and not self.owner.acted
             return found
         self._learn(path)
         closed_over = self.closed_over

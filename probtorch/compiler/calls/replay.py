@@ -95,6 +95,9 @@ class Path:
     first_of : sequence of int
         For each of these tensors the first one that is the same.
     ties : Ties
+    repeatable : bool
+        Whether another run would leave nothing else: no draw from a generator that was there
+        before, and no tensor outside with other numbers or another `.grad`.
     as_numbers : dict
         Places among these tensors of those that callers get as numbers, and their dtypes.
     """
@@ -126,6 +129,9 @@ class Path:
         # sets it, to None or to the outputs that follow the results.
         self.ungraded, self.graded = [*rec.ungraded.values()], [g.leaf for g in rec.graded.values()]
         self.regraded = [(leaf, leaf._grad is not None) for leaf in rec.regraded.values()]
+        acts = any(how != "made" for found in rec.restarts.values() for _, how, _ in found)
+        made = {id(g) for found in rec.restarts.values() for g, how, _ in found if how == "made"}
+        self.repeatable = used <= made and not (acts or self.updates or self.regraded)
         self.numbers = Numbers(rec.followed)
         self.reached, self.hooks = rec.reached, hooks_changed()
         for g in rec.graded.values():
