@@ -270,9 +270,9 @@ def generator_of(seed: int | Generator | None) -> Generator:
 
 
 @contextmanager
-def used(states: Used) -> Iterator[None]:
+def used(states: Used | None) -> Iterator[None]:
     """Context manager: generators that this thread uses in it join those in `states`, each with the
-    state that it had before.
+    state that it had before; with None they join none.
     """
     before, _USED.states = _USED.states, states
     try:

@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from probtorch.core.dispatch import recorder, wrap
-from probtorch.core.rng import Generator
+from probtorch.core.rng import Generator, used
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.told import read
 from probtorch.core.tree import leaves
@@ -288,7 +288,8 @@ class Feed(RowSource):
         """Return the batch of this step."""
         _check_sampler(name, loader, shard)
         stream = self._met[id(loader)] = self._stream(name, loader)
-        batch = stream.current(self.convert)
+        with used(None):  # the batch stays, and what it took, if this run is made again
+            batch = stream.current(self.convert)
         if recorder() is None:
             return batch
         if self._lent is None:
