@@ -48,7 +48,7 @@ _OTHERS = {
 
 def _public(room, names):
     for name in names:
-        fn = getattr(room, name)
+        fn = getattr(room, name, None)  # instances alone have some
         home = getattr(fn, "__module__", None) or ""
         if inspect.isfunction(fn) and home.startswith(_ROOMS) and name not in _OTHERS:
             yield name, fn
