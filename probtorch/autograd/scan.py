@@ -21,7 +21,7 @@ from probtorch.autograd.closures import captured, cut_off, is_float, stand_in
 from probtorch.autograd.function import Function, FunctionCtx
 from probtorch.autograd.kept_results import Heard, KeptResult
 from probtorch.autograd.modes import enable_grad, no_grad
-from probtorch.autograd.surroundings import Surroundings
+from probtorch.autograd.python_state import PythonState
 from probtorch.autograd.tape import grad
 from probtorch.core.dispatch import grad_enabled, recorder, wrap
 from probtorch.core.making import as_tensor
@@ -195,7 +195,7 @@ class _Loop:
             with heard:
                 self.step(carry, slices)
 
-        around, closed_over = Surroundings(self.f), None
+        around, closed_over = PythonState(self.f), None
         try:
             closed_over = captured(step, [*carry, *slices])
         except Exception:

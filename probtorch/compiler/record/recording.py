@@ -316,7 +316,7 @@ class Recording(Interpreter):
         """Note something that a replay could not repeat; a trial ends ahead of it."""
         self.unsupported.append((reason, user_location(2)))
         if self.is_trial and threading.get_ident() == self.thread:
-            raise TrialEnded
+            raise TrialEnded(reason)
 
     def caught(self):
         """Refuse a recording that has come to its end after an error that is no guard."""

@@ -3,7 +3,7 @@
 The body of a loop and both sides of a branch are run on copies of what they are given, for their
 ops alone; the run itself goes the one way that eager execution goes. That is a trial, which leaves
 nothing behind: it ends ahead of a draw, a change of a tensor outside and all else that a child
-refuses, and Python values that changed are put back (`autograd/surroundings.py`). Where it ended,
+refuses, and Python values that changed are put back (`autograd/python_state.py`). Where it ended,
 or a gradient goes through what is closed over, a branch is taken with a guard, as `if` is. A loop
 is its turns for a gradient; else it is refused, since these may be many. In `abstract` recordings
 all run once only for their shapes.
@@ -12,7 +12,7 @@ all run once only for their shapes.
 import contextlib
 from collections.abc import Callable
 
-from probtorch.autograd.surroundings import Surroundings
+from probtorch.autograd.python_state import PythonState
 from probtorch.compiler.graph import GraphValue, Node
 from probtorch.compiler.record.demands import Demands
 from probtorch.compiler.record.long_loops import final_state
@@ -68,7 +68,7 @@ class Subgraphs(Demands):
     def _end(self):
         """End a trial, also where the user's code catches the error that does so."""
         self.ended = True
-        raise TrialEnded
+        raise TrialEnded("a trial within, or more than its operations")
 
     def _try(self, run, *fns):
         """Have functions run for their operations alone, by ``run()``. What they change in Python
@@ -78,7 +78,7 @@ class Subgraphs(Demands):
         """
         if self.abstract:
             return run()
-        around, prints, error = Surroundings(*fns), len(self.prints), None
+        around, prints, error = PythonState(*fns), len(self.prints), None
         try:
             run()
         except Exception as e:
@@ -87,7 +87,7 @@ class Subgraphs(Demands):
             changed = around.put_back()
         if changed:
             self.told.append(("a change of a Python value in a loop's body", user_location(2)))
-            error = TrialEnded()
+            error = TrialEnded("a change of a Python value")
         if error is not None:
             del self.prints[prints:]
             if self.is_trial:
@@ -220,7 +220,7 @@ def _spread(fn):
 
 def _reaches_tape(*fns):
     """Whether what functions reach by name may need a gradient."""
-    return grad_enabled() and any(t.requires_grad for t in Surroundings(*fns).tensors)
+    return grad_enabled() and any(t.requires_grad for t in PythonState(*fns).tensors)
 
 
 @contextlib.contextmanager

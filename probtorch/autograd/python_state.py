@@ -1,7 +1,7 @@
 """Python values that functions reach by name, put back after a run that was only a trial.
 
 A step, a body or a branch that is run for its operations alone may append to a list, count in a
-variable or set an attribute. `Surroundings` notes what is there before, and puts it back.
+variable or set an attribute. `PythonState` notes what is there before, and puts it back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import is_ours
 
-__all__ = ["Surroundings"]
+__all__ = ["PythonState"]
 
 # Values looked at, the nearest first, and elements of one container that are: a function may reach
 # a whole program and its data, of which its steps hardly change what is far away.
@@ -26,7 +26,7 @@ MOST, MOST_ELEMENTS = 2_000, 100
 _EMPTY = object()
 
 
-class Surroundings:
+class PythonState:
     """What functions reach from their closures, defaults and globals, as it is now: tensors,
     and what may change.
 
