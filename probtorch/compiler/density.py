@@ -46,14 +46,13 @@ from probtorch.compiler.record.record import (
 )
 from probtorch.compiler.record.turns import length
 from probtorch.compiler.render.runtime.replays import COUNT
+from probtorch.compiler.rounding import OtherRounding, moved
 from probtorch.compiler.run.prepare import prepare
 from probtorch.compiler.verify import (
     ComparisonCosts,
-    OtherRounding,
     ReplayError,
     coarsest,
     difference,
-    moved,
     unshown,
 )
 from probtorch.config import settings

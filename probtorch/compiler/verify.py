@@ -8,8 +8,7 @@ the log density where chains stand. All that the eager run changed is put back: 
 depend on being verified.
 
 Native sums run in another order, so numbers differ by rounding. Where they differ by more than that
-explains, the eager run is repeated a few times with arguments and the results of all operations
-moved by a few units in the last place (Monte Carlo arithmetic: Parker, 1997): what answers that
+explains, the eager run is repeated a few times in other roundings (rounding.py): what answers that
 with as large a change is ill-conditioned, or at a jump, and no verdict is given.
 """
 
@@ -23,11 +22,10 @@ from typing import TextIO, cast
 
 import numpy as np
 
-from probtorch.autograd.listener import Listener
 from probtorch.backends.registry import to_host
 from probtorch.compiler.graph import GraphValue
 from probtorch.compiler.native.host import InternalCompilerError
-from probtorch.core.tensor_base import TensorBase
+from probtorch.compiler.rounding import OtherOutcome
 
 __all__ = [
     "EARLY",
@@ -35,12 +33,10 @@ __all__ = [
     "QUICK",
     "WARM_SHARE",
     "ComparisonCosts",
-    "OtherRounding",
     "unshown",
     "ReplayError",
     "coarsest",
     "difference",
-    "moved",
     "next_due",
     "wavers",
 ]
@@ -71,16 +67,8 @@ _NO_DIGITS = 1e-2
 _RUNS = 8
 # Runs with nothing moved. They may differ by rounding too: sums of arrays that lie elsewhere.
 _PLAIN_RUNS = 3
-# What rounds nothing.
-_EXACT_FAMILIES = {"movement", "indexing", "control"}
-_EXACT = {
-    *("abs", "amax", "amin", "cast", "ceil", "clamp", "clone", "copysign", "cummax_index"),
-    *("floor", "maximum", "minimum", "neg", "order_statistic", "relu", "round", "sign", "trunc"),
-    *("philox", "bits_to_uniform", "where", "demand", "to_device"),
-}
 # Elements of an array up to which it is put behind others to be compared.
 _SMALL = 10_000
-_ARITHMETIC = {"add", "div", "mul", "sub"}
 
 
 class ReplayError(InternalCompilerError):
@@ -165,9 +153,9 @@ def difference(native, eager, again=None, size=8):
     native, eager : list of (str, array)
         What was computed, with names to call it by.
     again : callable, optional
-        ``again(seed)`` returns the arrays of another eager run: with `OtherRounding`, of arguments
-        that were `moved`. With the seed None nothing is moved: should that differ too, then by a
-        state of the function's own, and rounding explains nothing.
+        ``again(seed)`` returns the arrays of another eager run, in another rounding of all numbers.
+        With the seed None nothing is moved: should that differ too, then by a state of the
+        function's own, and rounding explains nothing.
     size : int
         Of the `coarsest` floats on the way to them, in bytes.
     """
@@ -246,6 +234,8 @@ def wavers(again, form):
     def found(seed):
         try:
             return again(seed)
+        except OtherOutcome as other:
+            return other
         except Exception:
             return None
 
@@ -295,72 +285,6 @@ def _distance(a, b):
     return apart, float(np.abs(b[np.isfinite(b)]).astype(np.float64).max(initial=0.0))
 
 
-def moved(x, seed, size=8, whole=False, least=0.0):
-    """Return an array with each number moved by up to four units in the last place.
-
-    That of floats of `size` bytes, where `x` has longer ones, and of `least` where `x` is smaller.
-    Unless `whole`, whole numbers stay: most of them are exact.
-    """
-    if seed is None or x.dtype.kind != "f":
-        return x
-    rng = np.random.default_rng(seed)  # a generator stays what it is
-    steps = rng.integers(1, 5, x.shape) * rng.choice((-1, 1), x.shape)
-    unit = np.finfo(f"f{min(size, x.dtype.itemsize)}").eps
-    with np.errstate(all="ignore"):
-        other = x + steps * unit * np.maximum(np.abs(x), least)
-        return np.where(np.isinf(x) | (not whole) & (x == np.rint(x)), x, other).astype(x.dtype)
-
-
-def _of_sum(sizes, read, out):
-    return sizes[0] * math.sqrt(read[0].size / max(out.size, 1))
-
-
-def _of_product(sizes, read, out):
-    return sizes[0] * sizes[1] * math.sqrt(read[0].shape[-1])
-
-
-def _of_logarithms(sizes, read, out):
-    # The logarithm of a sum, in which the largest term is 1, less a number of the input's size.
-    return max(1.0, sizes[0])
-
-
-# How large sums are on the way to a result, of terms that have no common sign: from the largest
-# numbers read, what was read and the result.
-_PARTIAL_SUMS = {
-    "sum": _of_sum,
-    "matmul": _of_product,
-    "sparse_product": _of_product,
-    "affine": lambda sizes, read, out: max(_of_product(sizes, read, out), sizes[-1]),
-    "cumsum": lambda sizes, read, out: sizes[0] * math.sqrt(read[0].size),
-    "variance": lambda sizes, read, out: sizes[0] * math.sqrt(np.abs(out).max()),
-    "logsumexp": _of_logarithms,
-    "logcumsumexp": _of_logarithms,
-    "log_softmax": _of_logarithms,
-    "class_log_probs": _of_logarithms,
-}
-
-
-def _size_of_partial_sums(op, read, out):
-    """How large sums are on the way to a result; 0 where that is not known to matter."""
-    read = [x for x in read if x.dtype.kind == "f"]  # no index, no mask
-    if not (read and out.size and all(x.size for x in read)):
-        return 0.0
-    with np.errstate(all="ignore"):
-        if op.family in ("fourier", "linalg"):
-            # Their errors are those of the largest numbers, everywhere.
-            found = float(np.abs(out[np.isfinite(out)]).max(initial=0.0))
-        elif op.name in _PARTIAL_SUMS:
-            sizes = [float(np.abs(x).max()) for x in read]
-            found = float(_PARTIAL_SUMS[op.name](sizes, read, out))
-        else:
-            return 0.0
-    return found if math.isfinite(found) else 0.0
-
-
-def _all_whole(x):
-    return x.dtype.kind != "f" or bool((x == np.rint(x)).all())
-
-
 @contextlib.contextmanager
 def unshown():
     """Context manager: what this thread prints is not shown, in a run that is made for a comparison
@@ -397,40 +321,3 @@ class _OtherThreads:
     def writelines(self, lines):
         for line in lines:
             self.write(line)
-
-
-class OtherRounding(Listener):
-    """Moves what operations compute by a few units in the last place, as another order of the same
-    sums would; a context manager around an eager run.
-
-    Parameters
-    ----------
-    seed : int or None
-        None moves nothing.
-    """
-
-    def __init__(self, seed):
-        super().__init__()
-        self._rng = None if seed is None else np.random.default_rng((1, seed))
-
-    def applied(self, op, inputs, attrs, out):
-        """Move the result of an operation, if it rounds and its memory is nobody else's."""
-        super().applied(op, inputs, attrs, out)
-        if self._rng is None or op.family in _EXACT_FAMILIES or op.name in _EXACT:
-            return
-        read = [x.array for x in inputs if isinstance(x, TensorBase)]
-        # Functions reach whole numbers where they level off, sums by rounding.
-        sums = op.family != "elementwise" or op.name in _ARITHMETIC
-        for t in out if type(out) is tuple else (out,):
-            x = t.array
-            if (
-                type(x) is np.ndarray
-                and x.flags.writeable
-                and not any(np.may_share_memory(x, y) for y in read if type(y) is np.ndarray)
-            ):
-                whole = sums and not all(map(_all_whole, read))
-                least = _size_of_partial_sums(op, read, x) if whole else 0.0
-                x[...] = moved(x, self._rng, whole=whole, least=least)
-                nan = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
-                if nan.any():  # its sign is a matter of the instruction
-                    x[nan] = np.copysign(np.nan, self._rng.choice((-1.0, 1.0), nan.sum()))

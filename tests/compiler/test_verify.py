@@ -14,14 +14,8 @@ from probtorch.compiler.compile import compile
 from probtorch.compiler.density import NativeDensity
 from probtorch.compiler.guards.environment import Environment
 from probtorch.compiler.record.record import record
-from probtorch.compiler.verify import (
-    OtherRounding,
-    ReplayError,
-    difference,
-    moved,
-    next_due,
-    wavers,
-)
+from probtorch.compiler.rounding import OtherRounding, moved
+from probtorch.compiler.verify import ReplayError, difference, next_due, wavers
 from probtorch.core.dispatch import wrap
 from probtorch.distributions import Normal
 from probtorch.effects.primitives import param, sample
@@ -286,6 +280,15 @@ def test_random_bits_and_whole_numbers_are_not_rounded_otherwise():
     assert whole == [3.0, 6.0]
 
 
+def test_both_parts_of_a_complex_number_are_moved_by_units_of_its_size():
+    x = np.array([1.5 + 1e-9j, 3.0 + 2.0j])
+    change = moved(x, 0) - x
+    eps = np.finfo(float).eps
+    assert 1e-17 < abs(change[0].imag) <= 4 * eps * abs(x[0]) and change[0].real != 0.0
+    assert change[1] == 0.0  # whole
+    assert moved(x, 0, whole=True)[1] != x[1]
+
+
 def test_rounding_explains_no_state_that_changes_at_each_run():
     state = [0.0]
 
@@ -327,6 +330,83 @@ def test_what_rounding_decides_is_no_fault_of_a_replay(fn):
     for _ in range(34):
         compiled(tensor(rng.standard_normal(501).astype(np.float32)))
     assert compiled.reason is None
+
+
+OF_MATRICES = {
+    "slogdet": lambda a: probtorch.linalg.slogdet(a)[1],
+    "eigh": lambda a: probtorch.linalg.eigh(a)[1],
+    "svd": lambda a: probtorch.linalg.svd(a)[0],
+    "qr": lambda a: probtorch.linalg.qr(a)[0],
+    "cond": lambda a: probtorch.linalg.cond(a),
+    "inv": probtorch.linalg.inv,
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("name", OF_MATRICES)
+def test_singular_matrices_of_whole_numbers_are_no_fault_of_a_replay(name, dtype):
+    # Their elements are exact, so that no other rounding of them shows how little is known.
+    of, rng = OF_MATRICES[name], np.random.default_rng(0)
+
+    def fn(x):
+        # What is added leaves no trace in either dtype, or it leaves little more than rounding.
+        return [of(x @ x.mT + jitter * probtorch.eye(9, dtype=x.dtype)) for jitter in jitters]
+
+    jitters = (1e-14, 1e-10) if name == "inv" else (0.0, 1e-10, 1e-6)
+    for _ in range(4):
+        compiled = probtorch.compile(fn)
+        for _ in range(17):
+            x = tensor(rng.integers(-3, 4, (9, rng.integers(2, 7))).astype(dtype))
+            with contextlib.suppress(probtorch.linalg.LinAlgError):
+                compiled(x)
+
+
+def in_other_roundings(fn):
+    def again(seed):
+        with OtherRounding(seed):
+            return [fn().numpy()]
+
+    return again
+
+
+GRADED = np.diag([1.0, 1e-20, 1e10]) + np.triu(np.full((3, 3), 1e-30), 1)
+
+
+@pytest.mark.parametrize(
+    ("of", "matrix", "wrong"),
+    [
+        ("inv", np.array([[2.0, 1.0], [1.0, 3.0]]), 1e-8),
+        ("eigh", np.array([[2.0, 1.0], [1.0, 5.0]]), 1e-8),
+        ("slogdet", np.array([[2.0, 1.0], [1.0, 3.0]]), 1e-8),
+        # Scales far apart are no lack of digits.
+        ("inv", GRADED, 1e-7),
+        ("slogdet", GRADED, 1e-7),
+        ("cholesky", GRADED + np.triu(GRADED, 1).T, 1e-7),
+        ("inv", np.diag([1.0, 2.0, 4.0]) + 1.0 - 1e-5 * np.eye(3), 1e-6),
+    ],
+)
+def test_wrong_results_of_matrices_are_named_whatever_their_scales(of, matrix, wrong):
+    of = {"cholesky": probtorch.linalg.cholesky, **OF_MATRICES}[of]
+    found = of(tensor(matrix)).numpy()
+    again = in_other_roundings(lambda: of(tensor(matrix)))
+    named = lambda a: [("y", a)]
+    assert difference(named(found * (1.0 + 1e-13)), named(found), again) is None
+    assert difference(named(found * (1.0 + wrong)), named(found), again) is not None
+
+
+def test_rounding_decides_whether_a_singular_matrix_has_an_inverse():
+    singular = tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]))
+    zeros = tensor(np.zeros((3, 3)))
+
+    def again(a):
+        def run(seed):
+            with OtherRounding(seed):
+                return probtorch.linalg.inv(a).shape
+
+        return run
+
+    assert wavers(again(singular), None)
+    assert not wavers(again(zeros), None)
 
 
 def test_later_comparisons_wait_until_all_are_a_hundredth_of_the_time(blind):

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from probtorch.compiler.guards.calls import Calls
 from probtorch.compiler.record.record import rarely_searched
-from probtorch.compiler.verify import OtherRounding, difference, moved, unshown, wavers
+from probtorch.compiler.rounding import OtherRounding, moved
+from probtorch.compiler.verify import difference, unshown, wavers
 from probtorch.core.dispatch import mark_changed, wrap
 from probtorch.core.tensor_base import is_tensor
 from probtorch.core.tree import flatten
