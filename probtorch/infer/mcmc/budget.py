@@ -53,7 +53,7 @@ class Budget:
         self._began = time.perf_counter()
         self._size = math.nan
 
-    def refuse_with(self, *, background: bool, store: object, checkpoint: object) -> None:
+    def refuse_with(self, *, background: bool, store: object) -> None:
         """Refuse what a run that goes on until it has enough cannot be combined with."""
         if self.until_ess is None:
             return
@@ -67,11 +67,6 @@ class Budget:
                 store is not None,
                 "store=...",
                 "ask for as many draws as are surely enough, and for max_seconds",
-            ),
-            (
-                checkpoint is not None,
-                "checkpoint=...",
-                "run with the checkpoint, and ask for as many draws as are surely enough",
             ),
         ):
             if given:

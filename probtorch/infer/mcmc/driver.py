@@ -51,7 +51,7 @@ from probtorch.infer.mcmc.settings import (
     the_device,
     the_kernel,
 )
-from probtorch.infer.mcmc.starts import Params, resumed_chains
+from probtorch.infer.mcmc.starts import Params
 from probtorch.infer.remote.pools import ExecutorLike
 from probtorch.infer.results import SampledDraws, joined
 
@@ -283,7 +283,8 @@ class MCMC(RunResults):
             after it was killed. What the warm-up draws stays in memory.
         until_ess : float, optional
             Go on beyond `num_samples` until bulk and tail effective size of every parameter are at
-            least this, over all chains.
+            least this, over all chains. With a checkpoint that is saved, too, in folders beside the
+            files of the first `num_samples`.
         max_seconds : float, optional
             Stop after this time, warm-up included and compiling not, and keep what was drawn.
         blocking : bool
@@ -317,7 +318,7 @@ class MCMC(RunResults):
         """
         self._extra_fields = checked_fields(self.kernel, extra_fields)
         budget = Budget(until_ess, max_seconds)
-        budget.refuse_with(background=not blocking, store=store, checkpoint=checkpoint)
+        budget.refuse_with(background=not blocking, store=store)
         self._check_idle("MCMC.run")
         self._store = None if store is None else os.path.abspath(os.fspath(store))
         asked = self._asked(self.num_samples, init_params, rng_key)
@@ -330,7 +331,7 @@ class MCMC(RunResults):
         draws = self._run(args, kwargs, asked, saved, budget, level)
         assert draws is not None  # there are samples to draw
         while more := budget.missing(draws):
-            draws = self._add(more, budget, level)
+            draws = self._add(more, budget, level, saved)
         self._judge(draws, level)
         return draws
 
@@ -377,18 +378,24 @@ class MCMC(RunResults):
             "MCMC.more", "num_samples", num_samples, self.thinning, fix="for example 1000"
         )
         level = users_stacklevel() + 1
+        unsaved = SavedRun(None, None, {})
         while more:
-            draws = self._add(more, budget, level)
+            draws = self._add(more, budget, level, unsaved)
             more = budget.missing(draws)
         self._judge(draws, level)
         return draws
 
-    def _add(self, num_samples: int, budget: Budget, stacklevel: int) -> SampledDraws:
-        """Draw more from the chains as they stand, and append it."""
+    def _add(
+        self, num_samples: int, budget: Budget, stacklevel: int, first: SavedRun
+    ) -> SampledDraws:
+        """Draw more from the chains as they stand, and append it; saved if the first run was."""
         num_samples = -(-num_samples // self.thinning) * self.thinning
-        chains = resumed_chains(self.target, self.last_state, len(self.last_state))
-        asked = self._asked(num_samples)
-        run = OneRun(asked, self.target, self.forms, chains, SavedRun(None, None, {}), adapted=True)
+        states = self.last_state
+        asked = replace(self._asked(num_samples), resumed_from=states, num_chains=len(states))
+        with first.extension(asked.agreed(), states) as saved:
+            asked = replace(asked, num_samples=saved.num_samples)
+            chains = chains_of(asked, self.target, saved)
+            run = OneRun(asked, self.target, self.forms, chains, saved)
         ended = run.drive(budget, stacklevel + 1)
         self.seconds["sampling"] += run.seconds
         _, failed = survivors(run.chain_runs, stacklevel)

@@ -95,8 +95,6 @@ class OneRun:
     chains : sequence
         Of `chains_of`.
     saved : SavedRun
-    adapted : bool
-        Whether they are warm, whatever was asked.
 
     Attributes
     ----------
@@ -114,8 +112,6 @@ class OneRun:
         forms: FormsOfSites | None,
         chains: Sequence[Start],
         saved: SavedRun,
-        *,
-        adapted: bool = False,
     ) -> None:
         self.asked, self.target, self.forms, self._saved = asked, target, forms, saved
         self._shared = target.parts.ranks > 1
@@ -123,7 +119,7 @@ class OneRun:
             check_shared_run(store=asked.store, executor=asked.executor)
             saved.share()
         self.start_gradients: int = getattr(chains, "gradients", 0)
-        self.chain_runs = self._chain_runs(runners_of(chains), adapted)
+        self.chain_runs = self._chain_runs(runners_of(chains))
         saved.begin(self.chain_runs, here=asked.executor is None)
         self.seconds = saved.seconds
         self._guard = WarmupGuard(self.chain_runs)
@@ -188,7 +184,7 @@ class OneRun:
         alone = alone or self.chain_runs[0].runner.inlined is not None
         return 1 if alone else min(self.asked.num_threads, len(self.chain_runs))
 
-    def _chain_runs(self, runners: list[ChunkRunner], adapted: bool) -> list[ChainRun]:
+    def _chain_runs(self, runners: list[ChunkRunner]) -> list[ChainRun]:
         asked, saved = self.asked, self._saved
         shape, info = runners[0].position.shape, asked.kernel.info
         if asked.store is not None and asked.num_samples:
@@ -211,7 +207,7 @@ class OneRun:
                 DrawRecord(asked.num_samples, shape, info, asked.thinning, block, i)
                 for i in range(len(runners))
             ]
-        adapts = asked.resumed_from is None and not adapted
+        adapts = asked.resumed_from is None
         warmup = asked.kernel.warmup
         runs = [
             ChainRun(

@@ -10,10 +10,11 @@ Between two files they write down what they draw by themselves (journal.py).
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -120,9 +121,13 @@ class SavedRun:
         Seconds between files; None saves as often as is cheap (pace.py).
     settings : dict
         What the run was asked for; a checkpoint of another run is refused.
+    any_number : bool
+        Whether a run that is there is gone on with whatever its number of draws.
 
     Attributes
     ----------
+    num_samples : int
+        Draws after warm-up that the run is of.
     every : float or None
         As it was given.
     active : bool
@@ -140,6 +145,8 @@ class SavedRun:
         checkpoint: str | os.PathLike[str] | Checkpoint | None,
         every: float | None,
         settings: dict[str, object],
+        *,
+        any_number: bool = False,
     ) -> None:
         if checkpoint is None and every is not None:
             raise ArgumentError(
@@ -160,12 +167,14 @@ class SavedRun:
         self._kept: list[list[int]] = []  # transitions of each chain in the files that are there
         self._extended = 0  # extensions of warm-ups in the last file
         self._checkpoint: Checkpoint | None = None
+        self._folder: Checkpoint | None = None  # also where another process writes to it
+        self._extensions = 0  # that were asked for
+        self._settings, self._any_number = settings, any_number
         if checkpoint is None:
             return
-        self._checkpoint = (
+        self._checkpoint = self._folder = (
             checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         )
-        self._settings = settings
         subject = f"MCMC.run(checkpoint={str(self._checkpoint.path)!r})"
         note_checkpoint(self._checkpoint.newest)
         self._claim = RunClaim(self._checkpoint, subject)
@@ -183,6 +192,8 @@ class SavedRun:
         settings = self._settings
         saved = values.get("settings") if isinstance(values, dict) else None
         saved = without_places(saved) if isinstance(saved, dict) else None
+        if saved and self._any_number and "num_samples" in saved:
+            settings = self._settings = {**settings, "num_samples": saved["num_samples"]}
         if saved and "seed" not in saved:
             settings = {k: v for k, v in settings.items() if k != "seed"}  # of an earlier release
         if saved != settings:
@@ -190,7 +201,9 @@ class SavedRun:
                 subject,
                 expected="the settings of the run that is saved there",
                 got=settings_that_differ(saved, settings) if saved else "another kind of run",
-                fix="set them as they were, or choose another folder",
+                fix="delete this folder, and draw that part anew"
+                if self._any_number
+                else "set them as they were, or choose another folder",
             )
         chains: list[ChainSnapshot] = values["chains"]
         self._extended = sum(len(c["extensions"]) for c in chains)
@@ -216,6 +229,35 @@ class SavedRun:
     def __bool__(self) -> bool:
         """Whether there is a run to go on with."""
         return bool(self._chains)
+
+    @property
+    def num_samples(self) -> int:
+        """Draws after warm-up that the run is of."""
+        return int(cast(int, self._settings["num_samples"]))
+
+    def extension(self, settings: dict[str, object], states: Sequence[Chain]) -> SavedRun:
+        """Return the checkpoints of the next run that goes on from this one.
+
+        They have a folder in that of this run, and belong to the very states they go on from.
+
+        Parameters
+        ----------
+        settings : dict
+            What it is asked for; an extension that is there is gone on with if it has more draws
+            or fewer, which depend on how many seemed to be missing then.
+        states : sequence of Chain
+            Where chains stand.
+        """
+        if self._folder is None:
+            return SavedRun(None, None, settings)
+        self._extensions += 1
+        inner = Checkpoint(
+            self._folder.path / f"extension-{self._extensions}",
+            keep=self._folder.keep, resume=self._folder.resume,
+            map_location=self._folder.map_location,
+        )  # fmt: skip
+        goes_on = {**settings, "goes_on_from": _digest(states)}
+        return SavedRun(inner, self.every, goes_on, any_number=True)
 
     def chains(self, kernel: Kernel, resume: Callable[[list[Chain]], list[Start]]) -> list[Start]:
         """Return pairs of a chain and the context of its density, as they were saved.
@@ -328,6 +370,15 @@ class SavedRun:
             journal.kept is not False and journal.since <= iteration
             for journal, iteration in zip(journals, self._kept[-1], strict=True)
         )
+
+
+def _digest(states: Sequence[Chain]) -> str:
+    """What tells states of chains from all others."""
+    told = hashlib.sha256()
+    for chain in states:
+        for leaf in chain_leaves(chain):
+            told.update(np.ascontiguousarray(leaf).tobytes())
+    return told.hexdigest()[:16]
 
 
 def _seconds(every: float) -> float:

@@ -186,12 +186,13 @@ class RunCourse:
         self.chains: list[list[_Draw]] = [[] for _ in generators]
         self.done = 0  # sweeps of all of them together
         self.kept: list[Particle | None] = [None for _ in generators]  # where each of them stands
+        self.more = 0  # draws of each beyond those that were asked for at first
         self.ended = False  # before its time
 
     def to_the_end(self, sweeps: RunMoves) -> None:
         """Make all draws, or as many as there is time for; chains take turns, sweep by sweep."""
         warmup, count = self.settings.warmup_steps, len(self.generators)
-        total = (warmup + self.settings.num_samples) * count
+        total = (warmup + self.settings.num_samples + self.more) * count
         with ParticleProgress(shown=self.settings.progress_bar) as progress:
             while self.done < total:
                 if self.interrupt.asked:
@@ -213,17 +214,8 @@ class RunCourse:
 
     def extend(self, count: int, sweeps: RunMoves) -> None:
         """Make so many more draws of each chain, or as many as there is time for."""
-        length = len(self.chains[0])
-        with ParticleProgress(shown=self.settings.progress_bar) as progress:
-            for i in range(count):
-                for chain in range(len(self.chains)):
-                    if self.interrupt.asked:
-                        self.ended = True
-                        self.chains = [draws[: length + i] for draws in self.chains]
-                        return self._tell()
-                    self._sweep(chain, sweeps, kept=True)
-                progress.tell(f"{i + 1}/{count} more sweeps of each chain", (i + 1) / count)
-        return None
+        self.more += count
+        self.to_the_end(sweeps)
 
     def _tell(self) -> None:
         """Say that not all draws were made."""
@@ -256,6 +248,7 @@ class RunCourse:
         return {
             "chains": [[tuple(draw) for draw in chain] for chain in self.chains],
             "done": self.done,
+            "more": self.more,
             "kept": [
                 None if last is None else {n: to_host(x.array) for n, x in last.values.items()}
                 for last in self.kept
@@ -272,7 +265,7 @@ class RunCourse:
             If it is of another model or of other data.
         """
         self.chains = [[(dict(a), lp, moved) for a, lp, moved in c] for c in saved["chains"]]
-        self.done = saved["done"]
+        self.done, self.more = saved["done"], saved.get("more", 0)  # of an earlier release: none
         for i, (chain, last) in enumerate(zip(self.chains, saved["kept"], strict=True)):
             if last is None:
                 continue

@@ -87,7 +87,8 @@ class RunEngine(abc.ABC):
             As for `SMC.run`; all draws are in each file.
         until_ess : float, optional
             Go on beyond `num_samples` until bulk and tail effective size of all numbers that every
-            run has are at least this, over all chains.
+            run has are at least this, over all chains. With a checkpoint, draws that an earlier
+            call added are there, whatever is asked for now.
         max_seconds : float, optional
             End the run after this time, as Ctrl-C does.
 
@@ -113,7 +114,6 @@ class RunEngine(abc.ABC):
         """
         began, name = time.perf_counter(), self._name
         budget = Budget(until_ess, None, f"{name}.run")
-        budget.refuse_with(background=False, store=None, checkpoint=checkpoint)
         interrupt = Interrupt(f"{name}.run", max_seconds)
         check_model_call(self.model, args, kwargs, f"{name}(...).run")
         generators = (self._generator or default_generator).spawn(self.num_chains)

@@ -90,6 +90,48 @@ def test_a_run_broken_off_anywhere_goes_on_bit_for_bit(kernel, calls, tmp_path):
     assert everything(run(mcmc_of(kernel), checkpoint=tmp_path)) == expected
 
 
+@pytest.mark.parametrize("kernel", ["NUTS", "low-rank NUTS"])
+def test_a_run_until_enough_draws_broken_off_anywhere_goes_on_bit_for_bit(kernel, tmp_path):
+    """What is drawn beyond `num_samples` is saved too, as often as it takes to be enough."""
+    made = 0
+
+    def of(crash=None):
+        def hook(kernel, params, stage, i):
+            nonlocal made
+            made += 1
+            if crash is not None and made >= crash:
+                raise Crash
+
+        nonlocal made
+        made, mcmc = 0, mcmc_of(kernel, crash=0, num_chains=1)
+        mcmc.hook_fn = hook
+        return mcmc
+
+    whole = run(of(), until_ess=150)
+    assert whole.num_draws > 2 * run(of()).num_draws
+    expected = everything(whole)
+    for crash in (150, 90, 60, 30):
+        with pytest.raises(Crash):
+            run(of(crash), until_ess=150, checkpoint=tmp_path, checkpoint_every=ALWAYS)
+    assert everything(run(of(), until_ess=150, checkpoint=tmp_path)) == expected
+    assert everything(run(of(), until_ess=150, checkpoint=tmp_path)) == expected
+    assert made == 0  # it was complete
+    # Asked for more, it goes on from there; what was there stays.
+    more = run(of(), until_ess=300, checkpoint=tmp_path)
+    assert more.num_draws > whole.num_draws
+    np.testing.assert_array_equal(more.positions[:, : whole.num_draws], whole.positions)
+
+
+def test_an_extension_of_another_run_is_refused(tmp_path):
+    with probtorch.random.fork_rng():
+        run(mcmc_of(seed=None), until_ess=300, checkpoint=tmp_path)
+    for path in tmp_path.glob("step-*"):
+        path.unlink()
+    probtorch.manual_seed(5)
+    with pytest.raises(ArgumentError, match=r"(?s)goes_on_from.*delete this folder"):
+        run(mcmc_of(seed=None), until_ess=300, checkpoint=tmp_path)
+
+
 def test_a_run_broken_off_while_a_chain_is_sent_elsewhere_goes_on_bit_for_bit(calls, tmp_path):
     """Chain 1 begins in a mode without weight; its second warm-up lasts from 120 to 180."""
 

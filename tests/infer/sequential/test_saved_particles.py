@@ -307,6 +307,22 @@ def test_other_particles_that_are_broken_off_end_as_if_they_never_had_been(
         assert repr(found.values) == repr(whole.values)
 
 
+def test_runs_until_enough_draws_that_are_broken_off_end_as_if_they_never_had_been(
+    tmp_path, monkeypatch
+):
+    whole, breaks = gibbs(until_ess=60), 0
+    assert whole.num_draws > 3 * gibbs().num_draws
+    saving = {"checkpoint": tmp_path, "checkpoint_every": 0.0, "until_ess": 60}
+    while True:
+        found, broken = broken_off(lambda: gibbs(**saving), 17, monkeypatch)
+        if not broken:
+            break
+        breaks += 1
+    assert breaks > 2
+    check_same(found, whole)
+    check_same(gibbs(**saving), whole)
+
+
 @pytest.mark.parametrize("run", [abc, gibbs])
 def test_other_particles_are_kept_on_interrupt(run, monkeypatch, capsys):
     looks, update = itertools.count(1), SavedParticles.update
