@@ -97,8 +97,7 @@ class BackgroundRun(Generic[R]):
             If there was nothing to keep yet. The run has ended all the same.
         """
         if not self.finished:
-            self._control.aborted = True
-            self._control.stop()
+            self._control.abort()
         return self._collected(None)
 
     # --------------------------------------------------------------------------------------- asking
@@ -200,7 +199,8 @@ def in_background(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Bac
     -----
     Handlers, plates, `no_grad`, `validation_enabled` and the default dtype of the place of the call
     hold in the run, to its end. Pauses and ends come through between two steps of whatever takes
-    `max_seconds`; others run to their end. For chains ``mcmc.run(..., blocking=False)`` has more to
+    `max_seconds`, and between the many runs of `check`, `fit_many`, `loo_kfold` and the tests of
+    calibration; others run to their end. For chains ``mcmc.run(..., blocking=False)`` has more to
     tell. Two runs of one object at a time are no good idea.
 
     Examples

@@ -23,10 +23,13 @@ __all__ = [
     "CALL_SECONDS",
     "GROWTH",
     "Control",
+    "Ended",
     "Interrupt",
     "TimeIsUp",
     "control_here",
+    "ended_before",
     "positive",
+    "told_to_end",
     "under_control",
 ]
 
@@ -41,42 +44,70 @@ class TimeIsUp(InferenceError):
     """The seconds given to a run were over before it had anything to keep."""
 
 
+class Ended(Exception):
+    """A run of many parts was told to end in the midst of one."""
+
+
 class Control:
     """What the chains of one run are to do.
 
-    Attributes
+    Parameters
     ----------
-    aborted : bool
-        Whether it was the user who ended the run.
-    line : callable or None
-        What the run shows of itself, as one line; set by its display.
+    within : Control, optional
+        Of the larger run that this one is a part of: what ends it or lets it wait does so to this
+        one. The end of this one, or of its time, is nothing to the larger.
     """
 
-    def __init__(self) -> None:
-        self.aborted = False
-        self.line: Callable[[], str] | None = None
+    def __init__(self, within: Control | None = None) -> None:
+        self._within = within
+        self._aborted = False
+        self._line: Callable[[], str] | None = None
         self._stopped = threading.Event()
         self._going = threading.Event()
         self._going.set()
         self._lock = threading.Lock()
         self._paused_at = 0.0
-        self._waited = 0.0
+        # Pauses before this run began are none of its own.
+        self._waited = 0.0 if within is None else -within.waited
+
+    @property
+    def aborted(self) -> bool:
+        """Whether it was the user who ended the run."""
+        return self._aborted or (self._within is not None and self._within.aborted)
+
+    @property
+    def line(self) -> Callable[[], str] | None:
+        """What the run shows of itself, as one line; set by its display."""
+        return self._line
+
+    @line.setter
+    def line(self, line: Callable[[], str]) -> None:
+        self._line = line
+        if self._within is not None:
+            self._within.line = line
 
     @property
     def stopped(self) -> bool:
         """Whether the chains are to end."""
-        return self._stopped.is_set()
+        return self._stopped.is_set() or (self._within is not None and self._within.stopped)
 
     @property
     def paused(self) -> bool:
         """Whether the chains are to wait."""
-        return not self._going.is_set()
+        return not self._going.is_set() or (self._within is not None and self._within.paused)
 
     @property
     def waited(self) -> float:
         """Seconds of all pauses together, the present one included."""
+        outside = 0.0 if self._within is None else self._within.waited
         with self._lock:
-            return self._waited + (time.perf_counter() - self._paused_at if self.paused else 0.0)
+            here = 0.0 if self._going.is_set() else time.perf_counter() - self._paused_at
+            return self._waited + here + outside
+
+    def abort(self) -> None:
+        """Let chains end, as the user wants it."""
+        self._aborted = True
+        self.stop()
 
     def stop(self) -> None:
         """Let chains end after their present call; those that wait end, too."""
@@ -99,6 +130,8 @@ class Control:
 
     def go_on(self) -> bool:
         """Return whether a chain is to make another call; while the run is paused, wait first."""
+        if self._within is not None:
+            self._within.go_on()
         self._going.wait()
         return not self.stopped
 
@@ -115,6 +148,27 @@ _HERE = _Here()
 def control_here() -> Control | None:
     """Return what the run in this thread is told by, if it is one in the background."""
     return _HERE.control
+
+
+def told_to_end() -> bool:
+    """Return whether the run in this thread is to end; while it is paused, wait first.
+
+    What makes many runs asks so between two of them.
+    """
+    control = control_here()
+    return control is not None and not control.go_on()
+
+
+def ended_before(subject: str, what: str) -> BaseException:
+    """Return the error of many runs that were told to end before there was anything to keep."""
+    if control_here() is None:
+        return KeyboardInterrupt(f"interrupted before {what}")
+    return InferenceError(
+        subject,
+        expected=f"time for {what}",
+        got="none: the run was aborted",
+        fix="let it run for longer",
+    )
 
 
 def under_control(control: Control) -> None:
@@ -151,6 +205,8 @@ class Interrupt:
         self._seconds = positive(subject, "max_seconds", max_seconds, 60)
         self._began = time.perf_counter()
         self._control = control_here()
+        # Pauses before the loop began are none of its own.
+        self._waited = 0.0 if self._control is None else self._control.waited
         self._noted = self._late = self.heeded = False
         self._before: Callable[[int, FrameType | None], object] | int | None = None
 
@@ -177,7 +233,7 @@ class Interrupt:
         if control is not None and not control.go_on():
             self._noted = True
         if self._seconds is not None and not self._late:
-            waited = 0.0 if control is None else control.waited
+            waited = 0.0 if control is None else control.waited - self._waited
             self._late = time.perf_counter() >= self._began + self._seconds + waited
         self.heeded = self._noted or self._late
         return self.heeded

@@ -1,10 +1,12 @@
 """Runs that end before their time, and runs in the background: what they keep and what they say."""
 
+import contextlib
 import itertools
 import signal
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,11 +38,16 @@ from probtorch.infer import (
     RandomWalk,
     RBFKernel,
     SteinVI,
+    check,
     control,
+    fit_many,
     in_background,
+    loo_kfold,
 )
+from probtorch.infer.critique.checking import PARTS
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
+from probtorch.testing import sbc
 
 Y = tensor(np.random.default_rng(0).normal(1.5, 1.0, 20))
 
@@ -174,8 +181,6 @@ def test_particle_gibbs_goes_on_until_there_is_enough():
     whole = ParticleGibbs(branching, 5, count, 2, num_chains=2, seed=0, progress_bar=False)
     assert count > 20 and not found.attrs["interrupted"]
     np.testing.assert_array_equal(found["moved"], whole.run(tensor(1.0))["moved"])
-    with pytest.raises(ArgumentError, match=r"ParticleGibbs.run\(until_ess=..., checkpoint"):
-        gibbs.run(tensor(1.0), until_ess=30.0, checkpoint="nowhere")
 
 
 def test_a_run_in_the_background_waits_goes_on_and_ends_as_told():
@@ -191,6 +196,86 @@ def test_a_run_in_the_background_waits_goes_on_and_ends_as_told():
         run.result(timeout=0.01)
     found = run.abort()
     assert found.interrupted and run.finished and "finished" in repr(run)
+
+
+def chains(seed):
+    mcmc = MCMC(NUTS(model), 200, 100, num_chains=2, seed=seed, progress_bar=False)
+    mcmc.diagnose = False
+    return mcmc.run(Y)
+
+
+def test_what_comes_after_chains_in_one_run_in_the_background_is_what_it_is_elsewhere():
+    """The end of chains, or of their time, is not that of the run that they are a part of."""
+
+    def many():
+        endless = MCMC(NUTS(model), 10**8, 100, num_chains=1, seed=0, progress_bar=False)
+        endless.diagnose = False
+        with contextlib.suppress(InferenceError):  # of a machine that is busy
+            endless.run(Y, max_seconds=0.2)
+        with ThreadPoolExecutor(1) as pool:
+            remote = MCMC(NUTS(model), 50, 50, num_chains=1, seed=0, executor=pool)
+            remote.diagnose = False
+            remote.run(Y)
+        return chains(1), chains(2), svi().run(50, Y, progress_bar=False)
+
+    *found, fitted = in_background(many).result()
+    for draws, seed in zip(found, (1, 2)):
+        np.testing.assert_array_equal(draws.positions, chains(seed).positions)
+        assert not draws.attrs["interrupted"]
+    assert len(fitted.losses) == 50 and not fitted.interrupted
+
+
+def test_all_parts_of_a_check_in_the_background_are_made():
+    found = in_background(check, model, Y, replications=2, num_samples=100).result()
+    assert [part.title for part in found.sections] == list(PARTS)
+    assert "could not be made" not in str(found)
+
+
+def line(y=None):
+    sample("y", Normal(sample("mu", Normal(0.0, 1.0)), 1.0), obs=y)
+
+
+MANY = {
+    "sbc": lambda: (sbc, line, NUTS, 10**5),
+    "fit_many": lambda: (fit_many, model, [Y] * 2000),
+    "fit_many, long": lambda: (lambda: fit_many(model, [Y], NUTS, num_samples=10**7),),
+    "check": lambda: (lambda: check(line, 1.0, replications=10**5),),
+    "loo_kfold": lambda: (lambda: loo_kfold(chains(0), 20, fit=endless),),
+}
+
+
+def endless(part):
+    return MCMC(NUTS(part), 10**7, 100, num_chains=1, seed=0, progress_bar=False).run()
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_what_makes_many_runs_ends_as_told_with_those_that_are_done(name):
+    run = in_background(*MANY[name]())
+    while "no progress" in str(run.progress):
+        assert not run.wait(0.01)
+    run.pause()
+    assert run.paused and not run.wait(0.05)
+    # Whether a part is done by now is the scheduler's affair.
+    with contextlib.suppress(InferenceError):
+        run.abort()
+        assert name in ("sbc", "fit_many", "check")
+    assert run.finished
+
+
+def test_a_part_of_a_run_is_told_what_the_whole_is_told_and_not_the_other_way_round():
+    whole = control.Control()
+    whole.pause()
+    time.sleep(0.02)
+    whole.resume()
+    part, other = control.Control(whole), control.Control(whole)
+    assert whole.waited >= 0.02 and part.waited == 0.0  # it was before
+    part.stop()
+    assert part.stopped and not part.go_on() and other.go_on()
+    assert not whole.stopped and not part.aborted
+    whole.pause()
+    assert other.paused
+    whole.abort()
+    assert other.stopped and other.aborted and not other.go_on() and not other.paused
 
 
 def test_ctrl_c_ends_the_wait_for_a_run_and_not_the_run():

@@ -23,6 +23,7 @@ from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, DomainError, InferenceError
 from probtorch.infer.calibration.displays import TurnProgress
 from probtorch.infer.calibration.simulated import BLOCK_ELEMENTS, Arrays, SimulatedTarget
+from probtorch.infer.control import ended_before, told_to_end
 from probtorch.infer.remote.all_of import all_of
 from probtorch.infer.remote.pools import ExecutorLike
 
@@ -66,7 +67,7 @@ class Drawer(Protocol):
 
 
 class Interrupted(Exception):
-    """Ctrl-C came while a replication ran."""
+    """Ctrl-C came while a replication ran, or who holds the handle of the run ended it."""
 
 
 @dataclass(frozen=True)
@@ -131,16 +132,20 @@ class Replications:
         with TurnProgress(len(streams), "replications", shown=shown) as progress:
             try:
                 for number, stream in enumerate(streams):
+                    if told_to_end():
+                        raise Interrupted
                     try:
                         self.target.exchange(self._data_of(number))
                         one = _Replication(number, stream, points(number))
                         self.done.append(self._replicate(one))
                     except (InferenceError, DomainError) as error:
+                        if told_to_end():  # which may be why
+                            raise Interrupted from error
                         self.failed[number] = error
                     progress.update(math.nan)
             except (KeyboardInterrupt, Interrupted):
                 if not self.done:
-                    raise KeyboardInterrupt("interrupted before the first replication") from None
+                    raise ended_before("sbc", "the first replication") from None
                 print(
                     f"interrupted: keeping the {len(self.done)} replications that are done",
                     file=sys.stderr,
@@ -184,7 +189,7 @@ class Replications:
                 elif found is not None:
                     self.done.append(found)
         if done.interrupted and not self.done:
-            raise KeyboardInterrupt("interrupted before the first replications")
+            raise ended_before("sbc", "the first replications")
 
     def _data_of(self, number: int) -> Arrays:
         return {name: self.drawn[name][number] for name in self.names}

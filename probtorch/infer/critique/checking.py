@@ -27,6 +27,7 @@ from probtorch.infer.calibration.calibrated import Calibration
 from probtorch.infer.calibration.posterior_sbc import posterior_sbc
 from probtorch.infer.calibration.sbc import sbc
 from probtorch.infer.calibration.simulated import data_sites, simulate
+from probtorch.infer.control import ended_before, told_to_end
 from probtorch.infer.critique.check_report import CheckReport, Section, as_svg
 from probtorch.infer.critique.sensitivity import power_sensitivity
 from probtorch.infer.mcmc.driver import MCMC
@@ -116,7 +117,8 @@ def check(
     ArgumentError
         If a part is unknown, or a number of draws below 50.
     InferenceError
-        If the model has no continuous latent sites.
+        If the model has no continuous latent sites; if a run in the background was ended before the
+        first check was made. Later on those are kept that are.
 
     References
     ----------
@@ -159,14 +161,20 @@ def check(
         model, args, dict(kwargs), target, draws, num_samples, replications, level, generator,
         progress_bar,
     )  # fmt: skip
-    sections = []
+    sections: list[Section] = []
     for part in wanted:
+        if told_to_end():
+            break
         try:
             with _quietly():
                 sections.append(_CHECKS[part](given))
         except ProbtorchError as error:
+            if told_to_end():  # which may be why
+                break
             said = str(error).strip()
             sections.append(Section(part, None, f"could not be made: {said.splitlines()[0]}", said))
+    if wanted and not sections:
+        raise ended_before("check", "the first of its parts")
     return CheckReport(target.name, tuple(sections))
 
 

@@ -27,6 +27,7 @@ from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError, ShapeError, user_frame
+from probtorch.infer.control import ended_before
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.potential import ModelTarget
@@ -268,7 +269,7 @@ class _Refits:
         if done.failed:
             raise done.failed[min(done.failed)]
         if done.interrupted:
-            raise KeyboardInterrupt
+            raise ended_before("loo_kfold", "all fits")
         return [done.results[i] for i in range(len(left_out))]
 
     def without(self, left_out: np.ndarray, stream: Generator) -> np.ndarray:
@@ -304,7 +305,7 @@ class _Refits:
         return np.stack([found, np.sqrt(np.maximum(squares - 1.0 / count, 0.0))])
 
     def _nuts(self, model: Callable[[], object], stream: Generator) -> Draws:
-        return MCMC(
+        draws = MCMC(
             NUTS(model),
             num_samples=self.num_samples,
             warmup_steps=self.warmup_steps,
@@ -312,6 +313,9 @@ class _Refits:
             seed=stream,
             progress_bar=False,
         ).run()
+        if draws.attrs["interrupted"]:
+            raise ended_before("loo_kfold", "all fits")
+        return draws
 
 
 def _warn_of_few(owner: str, numbers: np.ndarray, errors: np.ndarray) -> None:

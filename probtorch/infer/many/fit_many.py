@@ -25,7 +25,7 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.convergence import statistics
 from probtorch.infer.calibration.displays import TurnProgress
 from probtorch.infer.calibration.simulated import kernel_for
-from probtorch.infer.control import Control
+from probtorch.infer.control import Control, Ended, control_here, ended_before, told_to_end
 from probtorch.infer.many.approximated import (
     Approximator,
     approximate,
@@ -246,7 +246,7 @@ def fit_many(
                 break
     if not groups:
         if interrupted:
-            raise KeyboardInterrupt("interrupted before the first block of data sets was done")
+            raise ended_before("fit_many", "the first block of data sets")
         raise next(iter(failed.values()))
     found = ManyFits(
         getattr(model, "__name__", type(model).__name__),
@@ -368,6 +368,8 @@ def fit_block(plan: ManyPlan, block: DataBlock) -> FittedBlock:
                 target = plan.target.at(call)
                 records = list(_draw(plan, target, stream, verify))
         except Exception as error:
+            if told_to_end():  # which may be why
+                raise Ended from error
             failed[number] = error
             continue
         stats = [np.sum(_stat(records, "diverging")), np.mean(_stat(records, "acceptance_rate"))]
@@ -393,6 +395,8 @@ def fit_block(plan: ManyPlan, block: DataBlock) -> FittedBlock:
 def _approximated_block(plan: ManyPlan, engine: Approximator, block: DataBlock) -> FittedBlock:
     """Approximate the posteriors of a block."""
     found = approximate(engine, plan.target, block.calls, block.streams, plan.num_samples)
+    if told_to_end():
+        raise Ended
     failed = {number: x for number, x in zip(block.numbers, found) if isinstance(x, Exception)}
     done = [(x, call) for x, call in zip(found, block.calls) if not isinstance(x, Exception)]
     if not done:
@@ -425,12 +429,14 @@ def _draw(
             )
         )
     ]
-    control = Control()
+    control = Control(control_here())
     for chosen, stage in stages(runs, WarmupGuard(runs).look):
         for run in chosen:
             stage(run, control)
             if run.error is not None:
                 raise run.error
+            if control.stopped:
+                raise Ended
     for run in runs:
         assert isinstance(run.draws, DrawRecord)
         yield run.draws

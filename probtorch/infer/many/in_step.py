@@ -29,6 +29,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, unflatten
 from probtorch.distributions.validation import validation_enabled, validation_in_force
+from probtorch.infer.control import Control, Ended, control_here
 from probtorch.infer.forgotten import NEAR, NEAR_POINTS
 from probtorch.infer.many.windows import DenseWindows
 from probtorch.infer.mcmc.chunk import Chain, ChunkPlan, Task, program_for
@@ -123,12 +124,12 @@ def draw_in_step(
     """
     shares = [np.arange(len(calls))[i::threads] for i in range(min(threads, len(calls)))]
 
-    checked = validation_in_force()
+    checked, control = validation_in_force(), control_here()
 
     def work(share: np.ndarray) -> InStep:
         among: AbstractContextManager[None] = occupied() if threads > 1 else nullcontext()
         with among, validation_enabled(checked), np.errstate(all="ignore"):
-            lanes = _ChainLanes(kernel, target, num_chains, num_warmup)
+            lanes = _ChainLanes(kernel, target, num_chains, num_warmup, control)
             return lanes.run(
                 share,
                 [calls[i] for i in share],
@@ -158,11 +159,16 @@ class _ChainLanes:
     """The chains of some data sets, those of one beside each other."""
 
     def __init__(
-        self, kernel: Kernel, target: ManyTarget, num_chains: int, num_warmup: int
+        self,
+        kernel: Kernel,
+        target: ManyTarget,
+        num_chains: int,
+        num_warmup: int,
+        control: Control | None,
     ) -> None:
         assert isinstance(kernel, SteppingKernel)
         self.kernel, self.target, self.chains = kernel, target, num_chains
-        self.num_warmup, self.warmup = num_warmup, kernel.warmup
+        self.num_warmup, self.warmup, self.control = num_warmup, kernel.warmup, control
         self._fields = {s.name or s.field: s.field for s in statistics(kernel.info)}
 
     def run(
@@ -305,6 +311,8 @@ class _ChainLanes:
         parts: list[list[np.ndarray]] = []
         done = 0
         while done < length:
+            if self.control is not None and not self.control.go_on():
+                raise Ended
             count = min(length - done, CAPACITY)
             for place, value in zip(inputs[self._leaves :], (count, search, adapt)):
                 place[...] = value

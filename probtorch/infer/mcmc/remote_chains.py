@@ -19,7 +19,7 @@ import numpy as np
 from probtorch.core.tree import replace
 from probtorch.errors import InferenceError
 from probtorch.infer.blas_threads import blas_shared_out
-from probtorch.infer.control import Control
+from probtorch.infer.control import Control, control_here
 from probtorch.infer.mcmc.chain import ChainRun
 from probtorch.infer.mcmc.chunk import ChunkRunner
 from probtorch.infer.mcmc.kernel import Kernel
@@ -159,7 +159,7 @@ def run_chains_on(
     stacklevel: int = 2,
 ) -> str:
     """Run all chains to their ends on an executor; otherwise as `run_chains`."""
-    control = control or Control()
+    control = control or Control(control_here())
     deadline = math.inf if seconds is None else time.perf_counter() + seconds
     timed_out, told = False, set[int]()
     numbers = {id(run): i for i, run in enumerate(runs)}
@@ -211,4 +211,4 @@ def run_chains_on(
                 if not run.finished:
                     run.end(run.error)
             crew.warn(stacklevel + 1)
-        return "timed out" if timed_out else "aborted" if control.aborted else ""
+        return "timed out" if timed_out else "aborted" if control.stopped else ""

@@ -77,7 +77,8 @@ def run_chains(
         What ended it early: "interrupted" by Ctrl-C, "timed out" or "aborted"; else empty. A second
         Ctrl-C is raised.
     """
-    control, ended = control or control_here() or Control(), threading.Semaphore(0)
+    # The end of these chains is not that of all that runs in this thread.
+    control, ended = control or Control(control_here()), threading.Semaphore(0)
     control.line = functools.partial(log_line, runs)
     deadline = None if seconds is None else time.perf_counter() + seconds
     timed_out = False
@@ -150,7 +151,7 @@ def run_chains(
                 tell_of_standstill(runs, told, stacklevel + 1)
                 if control.stopped:
                     break
-        return "timed out" if timed_out else "aborted" if control.aborted else ""
+        return "timed out" if timed_out else "aborted" if control.stopped else ""
     except KeyboardInterrupt:
         control.stop()
         # Other processes may stop elsewhere: a chain that waits for them is not to do so for long.

@@ -1,4 +1,6 @@
-"""`all_of`: one call per item, here or on an executor; errors by item, Ctrl-C keeps what is done.
+"""`all_of`: one call per item, here or on an executor; errors by item, ends keep what is done.
+
+Ctrl-C ends it, and who holds the handle of a run in the background.
 
 Read jobs.py first.
 """
@@ -10,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from probtorch.infer.control import control_here, told_to_end
 from probtorch.infer.remote.jobs import Crew, Job
 from probtorch.infer.remote.parcels import pack
 from probtorch.infer.remote.pools import ExecutorLike
@@ -37,16 +40,19 @@ class Done:
 class _Orders:
     """Stops a crew; see `Orders`."""
 
-    paused = False
-
     def __init__(self) -> None:
-        self._stopped = threading.Event()
+        self._stopped, self._control = threading.Event(), control_here()
         self.stop = self._stopped.set
 
     @property
     def stopped(self) -> bool:
         """Whether what is queued is to be dropped."""
-        return self._stopped.is_set()
+        return self._stopped.is_set() or (self._control is not None and self._control.stopped)
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is to be sent."""
+        return self._control is not None and self._control.paused
 
 
 class _ItemJob(Job):
@@ -103,9 +109,15 @@ def all_of(
     if executor is None:
         try:
             for number, item in enumerate(items):
+                if told_to_end():
+                    done.interrupted = True
+                    break
                 try:
                     done.results[number] = fn(shared, item)
                 except Exception as error:
+                    if told_to_end():  # which may be why
+                        done.interrupted = True
+                        break
                     done.failed[number] = error
                 finished(number)
         except KeyboardInterrupt:
@@ -118,6 +130,7 @@ def all_of(
         ]
         try:
             crew.run(jobs, orders)
+            done.interrupted = orders.stopped
         except KeyboardInterrupt:
             done.interrupted = True
             orders.stop()
