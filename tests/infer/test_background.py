@@ -105,10 +105,28 @@ def test_an_engine_ends_when_its_time_is_up_and_keeps_what_there_is(name, monkey
         warnings.simplefilter("ignore")
         found = run(*args, max_seconds=0.55)
     assert next(ticks) == 7
-    if name != "SteinVI":
-        assert found.interrupted if name == "SVI" else found.attrs["interrupted"]
+    fitted = name in ("SVI", "SteinVI")
+    assert found.interrupted if fitted else found.attrs["interrupted"]
+    if fitted:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert "interrupted" in repr(found) and found.draws(100).attrs["interrupted"]
     with pytest.raises(ArgumentError, match=rf"{name}.run\(max_seconds(.|\n)*a positive number"):
         run(*args, max_seconds=-1.0)
+
+
+@pytest.mark.parametrize("name", ["SVI", "SVGD", "SteinVI"])
+def test_a_run_whose_time_is_up_with_its_last_step_was_not_interrupted(name, monkeypatch):
+    """By a clock that jumps once all steps are made."""
+    run, _, data = ENDLESS[name]()
+    owner = run.__self__
+    clock = SimpleNamespace(perf_counter=lambda: 0.0 if owner.num_steps < 3 else 1e9)
+    monkeypatch.setattr(control, "time", clock)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = run(3, data, max_seconds=1.0, progress_bar=False)
+    assert owner.num_steps == 3
+    assert not (found.attrs["interrupted"] if name == "SVGD" else found.interrupted)
 
 
 def wide_tails(y):

@@ -49,6 +49,8 @@ class SteinVIResult:
         What model and guide were called with.
     seconds : float
         How long it took.
+    interrupted : bool
+        Whether Ctrl-C, the clock or who holds its handle ended it.
     """
 
     params: Tensors
@@ -57,6 +59,7 @@ class SteinVIResult:
     args: tuple[object, ...] = ()
     kwargs: dict[str, object] = field(default_factory=dict)
     seconds: float = 0.0
+    interrupted: bool = False
 
     def draws(self, num_draws: int = 1000, *, seed: int | Generator = 0) -> SampledDraws:
         """Return draws of the mixture as one chain, as many of each guide but for one.
@@ -116,6 +119,7 @@ class SteinVIResult:
             "inference_method": "SteinVI",
             "num_steps": stein.num_steps,
             "sampling_time": self.seconds,
+            "interrupted": self.interrupted,
             **quality.attrs,
         }
         made = make_draws(target, points[None], {n: x[None] for n, x in stats.items()}, attrs)
@@ -129,7 +133,8 @@ class SteinVIResult:
 
     def __repr__(self) -> str:
         last = f", last loss {self.losses[-1]:.6g}" if len(self.losses) else ""
-        return f"SteinVIResult({self.stein.num_stein_particles} particles{last})"
+        note = ", interrupted" if self.interrupted else ""
+        return f"SteinVIResult({self.stein.num_stein_particles} particles{last}{note})"
 
 
 explain_calls(globals())

@@ -222,6 +222,7 @@ class SteinVI:
         num_steps: int,
         *args: object,
         progress_bar: bool = True,
+        callback: Callable[[int, float], object] | None = None,
         max_seconds: float | None = None,
         **kwargs: object,
     ) -> SteinVIResult:
@@ -234,6 +235,8 @@ class SteinVI:
             What model and guide are called with.
         progress_bar : bool
             Show steps and smoothed loss on stderr.
+        callback : callable, optional
+            ``callback(step, loss)`` after each step; returning True ends the run.
         max_seconds : float, optional
             End the run after this time, with what there is.
 
@@ -244,17 +247,22 @@ class SteinVI:
         """
         count = count_of("SteinVI.run", "num_steps", num_steps, 0)
         check_model_call(self.model, args, kwargs, "stein.run", "num_steps, ")
-        began, losses = time.perf_counter(), []
+        began, stopped = time.perf_counter(), False
+        losses: list[float] = []
         self._meet(args, kwargs)
         with (
             Interrupt("SteinVI.run", max_seconds) as interrupt,
             StepProgress(count, shown=progress_bar) as progress,
         ):
-            while len(losses) < count and not interrupt.asked:
+            while len(losses) < count and not (stopped or interrupt.asked):
                 losses.append(self.step(*args, **kwargs))
                 progress.update(losses[-1])
+                if callback is not None:
+                    stopped = callback(len(losses) - 1, losses[-1]) is True
         seconds = time.perf_counter() - began
-        return SteinVIResult(self.get_params(), np.array(losses), self, args, kwargs, seconds)
+        return SteinVIResult(
+            self.get_params(), np.array(losses), self, args, kwargs, seconds, interrupt.heeded
+        )
 
     def get_params(self) -> Tensors:
         """Return copies of the constrained parameters, of the guides (particles, *shape)."""

@@ -209,10 +209,10 @@ class SVGD:
             Interrupt(f"{kind}.run", max_seconds) as interrupt,
             StepProgress(count, shown=progress_bar) as progress,
         ):
-            for _ in range(count):
+            for step in range(count):
                 squares = self.step(*args, **kwargs)
                 progress.update(max(squares.values()))
-                if interrupt.asked:
+                if step + 1 < count and interrupt.asked:
                     break
         points = self._particles.array.copy()
         values, gradients = self._gradients(target, points)
@@ -221,7 +221,7 @@ class SVGD:
             "inference_method": kind,
             "num_steps": self.num_steps,
             "sampling_time": time.perf_counter() - began,
-            "interrupted": interrupt.asked,
+            "interrupted": interrupt.heeded,
         }
         if count and self.num_particles >= ENOUGH:
             attrs |= _judge_spread(target, points, gradients)

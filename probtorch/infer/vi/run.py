@@ -50,7 +50,8 @@ def run_steps(
     shown = StepProgress(num_steps, done=len(losses), shown=progress_bar)
     with record, Interrupt("SVI.run", max_seconds) as interrupt, shown as progress:
         met = is_met(rule, losses)  # a run that was saved where it ended
-        while len(losses) < num_steps and not (interrupt.asked or record.stopped or met):
+        # The clock is asked last: a run that is complete was not interrupted.
+        while len(losses) < num_steps and not (record.stopped or met or interrupt.asked):
             # Many at once where nobody wants to see each.
             room = record.room(num_steps)
             if rule is not None:
@@ -65,7 +66,7 @@ def run_steps(
             record.update()
         svi.compiled.compare_at_the_end(args, kwargs)
         record.close()
-    if rule is not None and not (met or interrupt.asked or record.stopped):
+    if rule is not None and not (met or interrupt.heeded or record.stopped):
         warn_of_the_end(rule, losses)
     svi.resume(args, kwargs)  # a finished run was restored, and there was no step
     return SVIResult(
@@ -74,7 +75,7 @@ def run_steps(
         svi=svi,
         args=args,
         kwargs=kwargs,
-        interrupted=interrupt.asked,
+        interrupted=interrupt.heeded,
         seconds=record.elapsed,
         converged=None if rule is None else met,
     )

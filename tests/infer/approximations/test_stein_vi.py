@@ -131,6 +131,18 @@ def test_particles_that_begin_in_one_place_are_put_apart():
     assert len(np.unique(stein.get_params()["mu_auto_loc"].numpy())) == 4
 
 
+def test_a_callback_sees_each_step_and_ends_the_run():
+    stein = SteinVI(model, AutoNormal(model), Adam({"lr": 0.1}), RBFKernel(), 2, 2, seed=0)
+    seen = []
+
+    def callback(step, loss):
+        seen.append(loss)
+        return step == 3
+
+    result = stein.run(10, tensor(Y), callback=callback, progress_bar=False)
+    assert seen == list(result.losses) and len(seen) == 4 and not result.interrupted
+
+
 def test_misuse_is_refused():
     y = tensor(Y)
 
