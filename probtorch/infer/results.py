@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -201,9 +201,12 @@ class SampledDraws(Draws):
             stored = self.target is not None and self.target.parts.stored
             known = "log_likelihood" in groups
             small = self._log_likelihood_bytes() <= LIKELIHOOD_BYTES
-            log_likelihood = small and not stored and not known
-        if log_likelihood and isinstance(self.target, ModelTarget):
-            groups["log_likelihood"] = self.target.log_likelihood(self.positions)
+            cheap = small and isinstance(self.target, ModelTarget)
+            log_likelihood = cheap and not stored and not known
+        if log_likelihood:
+            groups["log_likelihood"] = self._log_likelihood_anew() or groups.get(
+                "log_likelihood", {}
+            )
         if isinstance(posterior_predictive, Mapping):
             groups["posterior_predictive"] = self._by_chain(
                 _arrays(posterior_predictive), "posterior_predictive"
@@ -213,7 +216,7 @@ class SampledDraws(Draws):
         if isinstance(prior, Mapping):
             groups |= self._split(self._by_chain(_arrays(prior), "prior"), groups)
         elif prior is not False:
-            model = self._model().unconditioned
+            model = self._without_data()
             count = PRIOR_DRAWS if prior is True else prior
             found = _arrays(Predictive(model, num_samples=count, seed=seed)())
             groups |= self._split({name: x[None] for name, x in found.items()}, groups)
@@ -440,6 +443,15 @@ class SampledDraws(Draws):
             "prior": {n: x for n, x in values.items() if n not in observed},
             "prior_predictive": {n: x for n, x in values.items() if n in observed},
         }
+
+    def _log_likelihood_anew(self) -> dict[str, np.ndarray]:
+        """What the model says of its data, whatever groups there are; nothing without a model."""
+        known = isinstance(self.target, ModelTarget)
+        return self._model().log_likelihood(self.positions) if known else {}
+
+    def _without_data(self) -> Callable[[], object]:
+        """The model as it was called, with the data taken away."""
+        return self._model().unconditioned
 
     def _model(self) -> ModelTarget:
         if isinstance(self.target, ModelTarget):

@@ -688,6 +688,15 @@ def test_exact_draws_predict():
     assert set(found.predict(None, seed=0)) == {"heard", "both"}
     rate = 0.05 + 0.5 * found["burglar"] + 0.4 * found["earthquake"]
     np.testing.assert_allclose(found.log_likelihood()["heard"], np.log(rate), rtol=1e-5)
+    groups = found.extended(log_likelihood=True, posterior_predictive=True, prior=40, seed=0).groups
+    np.testing.assert_array_equal(
+        groups["log_likelihood"]["heard"], found.log_likelihood()["heard"]
+    )
+    assert groups["posterior_predictive"]["heard"].shape == (1, 500)
+    assert {x.shape for x in groups["prior"].values()} == {(1, 40)}
+    assert set(groups["prior"]) == {"burglar", "earthquake", "both"}
+    assert set(groups["prior_predictive"]) == {"heard"}
+    assert "log_likelihood" not in found.extended().groups  # unless it is asked for
     with pytest.raises(ArgumentError, match=r"infer.log_likelihood\(model, draws"):
         pickle.loads(pickle.dumps(found)).log_likelihood()
 

@@ -149,6 +149,16 @@ class Fitted(SampledDraws):
             return SampledDraws.predict(self, *args, seed=seed, **kwargs)
         return self.call.predict(self, args, kwargs, seed)
 
+    def _log_likelihood_anew(self) -> dict[str, np.ndarray]:
+        if self.call is None:
+            return SampledDraws._log_likelihood_anew(self)
+        return self.call.log_likelihood(self)
+
+    def _without_data(self) -> Callable[[], object]:
+        if self.call is None:
+            return SampledDraws._without_data(self)
+        return partial(uncondition(self.call.model), *self.call.args, **self.call.kwargs)
+
     def replications(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Return replications of the data, one per draw; see `SampledDraws.replications`."""
         if self.call is None or "posterior_predictive" in self.groups:
