@@ -298,7 +298,8 @@ class scale(Handler):
     ----------
     fn : callable, optional
     scale : float or Tensor, > 0
-        Nested scales multiply, also with those of subsampling plates.
+        Nested scales multiply, also with those of subsampling plates. One for each row has the
+        shape of the plates around the sites, as a mask has.
     """
 
     def __init__(self, fn: Any = None, scale: Any = None) -> None:

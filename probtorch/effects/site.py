@@ -224,6 +224,8 @@ class Site:
         self.unscaled_log_prob = raw
         if type(self.scale) is not float or self.scale != 1.0:
             raw = raw * self.scale
+            if raw.array.shape != shape:  # the scale has dims of its own
+                self._check_plates(raw.array.shape)
         self.log_prob = raw
         return raw
 
@@ -281,8 +283,9 @@ class Site:
         if kind == "factor":
             fix = "sum the log factor first, or put it inside a plate"
         elif getattr(self.mask, "ndim", 0) > len(covered):
-            shape_of_mask = tuple(getattr(self.mask, "shape", ()))
-            fix = f"its mask has shape {shape_of_mask}: apply it inside the mask's plate"
+            fix = self._inside_plate_of("mask", self.mask)
+        elif getattr(self.scale, "ndim", 0) > len(covered):
+            fix = self._inside_plate_of("scale", self.scale)
         else:
             fix = f"add `with plate('data', {shape[-leftmost]}):` around it"
             if all(size == 1 for size in covered[-leftmost:]):
@@ -296,6 +299,11 @@ class Site:
             fix=fix,
             at=self.location,
         )
+
+    @staticmethod
+    def _inside_plate_of(kind: str, given: object) -> str:
+        shape = tuple(getattr(given, "shape", ()))
+        return f"its {kind} has shape {shape}: apply it inside the {kind}'s plate"
 
     # -------------------------------------------------------------------- Pyro's dict spelling
 

@@ -377,6 +377,7 @@ class ModelTarget(Target):
         """
         if self.parts and not self._in_part:
             raise no_whole_density(self.name, self.parts)
+        self._check_point(q.array.shape)
         if self.summed:
             return self._sums.log_density(q)
         evaluation = Evaluation(q, self.slots)
@@ -480,6 +481,7 @@ class ModelTarget(Target):
 
     def constrain(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the values of latent and deterministic sites at `q`; see `Target.constrain`."""
+        self._check_point(q.array.shape)
         evaluation = Evaluation(q, self.slots, density=False)
         self.run(evaluation, *self._discrete())
         computed = evaluation.computed
@@ -591,11 +593,13 @@ class DensityTarget(Target):
 
     def logdensity(self, q: TensorBase) -> TensorBase:
         """Return the user's log density at `q`."""
+        self._check_point(q.array.shape)
         with in_float64():
             return cast(as_tensor(self.fn(self.unpack(q) if self._of_dict else q)), float64)
 
     def constrain(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the parts of `q` by name."""
+        self._check_point(q.array.shape)
         return self.unpack(q)
 
     def unconstrain(self, values: Mapping[str, TensorLike]) -> np.ndarray:

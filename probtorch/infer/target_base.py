@@ -20,7 +20,7 @@ from probtorch.autograd.jacobians import hessian
 from probtorch.compiler.density import NativeDensity
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.typed import TensorLike
+from probtorch.core.typed import Shape, TensorLike
 from probtorch.core.validation import validation_enabled
 from probtorch.effects.site import as_value
 from probtorch.errors import ModelError, ShapeError
@@ -119,8 +119,16 @@ class TargetBase(abc.ABC):
         return self.logdensity(q) + total(matrix * reshape(found, (self.dim**2,)))
 
     def value_and_grad(self, q: ArrayLike) -> tuple[float, np.ndarray]:
-        """Return ``(log density, gradient)`` at an array `q` of shape (dim,)."""
-        return self.density.value_and_grad(np.asarray(q, np.float64))
+        """Return ``(log density, gradient)`` at an array `q` of shape (dim,).
+
+        Raises
+        ------
+        ShapeError
+            If `q` has another shape.
+        """
+        point = np.asarray(q, np.float64)
+        self._check_point(point.shape)
+        return self.density.value_and_grad(point)
 
     def value_and_grad_many(self, q: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(log densities, gradients)`` at the rows of an array, many at a time.
@@ -227,6 +235,17 @@ class TargetBase(abc.ABC):
     def unpack(self, q: TensorBase) -> dict[str, TensorBase]:
         """Return the unconstrained values at a Tensor `q` by name, as views."""
         return {name: slot_values(q, slot) for name, slot in self.slots.items()}
+
+    def _check_point(self, shape: Shape) -> None:
+        """Refuse a shape that is not a point's: one number would do for all, others be left out."""
+        if shape != (self.dim,):
+            raise ShapeError(
+                f"a point of {self.name}",
+                expected=f"unconstrained values of shape ({self.dim},)",
+                got=f"shape {shape}",
+                fix="pass one vector, as unconstrain() and pack() return it; for many points there "
+                "are value_and_grad_many and constrain_many",
+            )
 
     def _check_names(self, values: Mapping[str, object], what: str) -> None:
         """Refuse unknown and missing names."""

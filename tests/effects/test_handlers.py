@@ -1,5 +1,6 @@
 """The algebra of handlers: what each does, how they combine, and their errors."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -336,6 +337,17 @@ def test_masked_values_may_lie_outside_the_support(fn):
 def test_mask_wider_than_the_site_is_refused():
     with pytest.raises(ModelError, match=r"site 'mu' has 3 values[\s\S]*its mask has shape \(3,\)"):
         run(mask(model, mask=[True, False, True])).log_prob_sum()
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 1), (2, 5)], ids=str)
+def test_scale_that_would_count_a_site_more_than_once_is_refused(shape):
+    def rows():
+        with plate("rows", 5) if len(shape) > 1 else contextlib.nullcontext():
+            with scale(scale=probtorch.ones(shape)):
+                sample("y", Normal(0.0, 1.0), obs=probtorch.ones(5 if len(shape) > 1 else ()))
+
+    with pytest.raises(ModelError, match=r"site 'y'[\s\S]*outside any plate[\s\S]*its scale has"):
+        trace(rows).get_trace().log_prob_sum()
 
 
 def test_mask_that_is_no_boolean_is_refused():

@@ -255,6 +255,24 @@ def test_unconstrain_undoes_constrain():
     np.testing.assert_allclose(target.pack(target.unpack(wrap(q))), q, rtol=0)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (1, 2), (2, 1), (0,)], ids=str)
+def test_points_of_another_shape_are_refused(shape):
+    def pair():
+        x = sample("x", Normal(0.0, 1.0))
+        sample("y", Normal(x, 1.0))
+
+    named = Target.from_model(pair)
+    plain = Target.from_density(lambda q: -(q * q).sum(), dim=2)
+    for target in named, plain:
+        for ask in target.value_and_grad, target.logdensity, target.constrain:
+            point = tensor(np.zeros(shape))
+            with pytest.raises(ShapeError, match=r"shape \(2,\)[\s\S]*got:[^\n]*shape"):
+                ask(point if ask != target.value_and_grad else point.numpy())
+        assert (
+            target.value_and_grad(np.zeros(2))[0] == target.logdensity(tensor(np.zeros(2))).item()
+        )
+
+
 def test_constrain_many_keeps_leading_dims():
     target = Target.from_model(schools, Y, SIGMA)
     draws = np.random.default_rng(1).normal(size=(2, 300, target.dim))
