@@ -91,7 +91,7 @@ KERNELS = {
     "AdjustedMCLMC": (AdjustedMCLMC, quick, None),
     "MALT": (MALT, quick, None),
     "GIST": (GIST, quick, 2),
-    "OrbitalHMC": (OrbitalHMC, quick, 2),
+    "OrbitalHMC": (OrbitalHMC, quick, 8),
     "SMMALA": (SMMALA, quick, 8),
     "IndependentMH": (IndependentMH, quick, 4),
     "ChEESHMC": (ChEESHMC, quick, 2),
