@@ -15,7 +15,18 @@ from probtorch.core.rng import Generator
 from probtorch.core.tree import leaves, replace
 from probtorch.effects import plate, sample
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
-from probtorch.infer import AIES, MCLMC, MCMC, NUTS, SMC, RandomWalk, Slice, SMCWarning, Target
+from probtorch.infer import (
+    AIES,
+    MCLMC,
+    MCMC,
+    NUTS,
+    SMC,
+    IndependentMH,
+    RandomWalk,
+    Slice,
+    SMCWarning,
+    Target,
+)
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.metrics import DiagonalMetric
 from probtorch.infer.mcmc.randomness import key_of
@@ -205,8 +216,13 @@ def test_every_kernel_moves_particles_or_says_that_it_does_not():
     movers = [kind for kind in kinds if kind.moves_particles and not kind(line).members]
     assert {NUTS, RandomWalk, Slice} < set(movers) and not {MCLMC, AIES} & set(movers)
     for kind in movers:
-        draws = SMC(kind(line), 400, seed=1).run(X, Y)
-        assert abs(draws.log_evidence - EVIDENCE.logpdf(Y)) < SIGMAS * draws.log_evidence_error
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", SMCWarning)
+            draws = SMC(kind(line), 400, seed=1).run(X, Y)
+        # Independent proposals are of the whole posterior: at low temperatures they are too narrow.
+        assert bool(told) == (kind is IndependentMH), (kind, told)
+        if not told:
+            assert abs(draws.log_evidence - EVIDENCE.logpdf(Y)) < SIGMAS * draws.log_evidence_error
 
 
 @pytest.mark.slow
