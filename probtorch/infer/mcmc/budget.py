@@ -14,6 +14,7 @@ from probtorch.infer.control import positive
 
 if TYPE_CHECKING:
     from probtorch.diagnostics.draws import Draws
+    from probtorch.infer.control import Control
 
 
 __all__ = ["Budget"]
@@ -35,6 +36,11 @@ class Budget:
     subject : str
         Whose run it is, for messages.
 
+    Attributes
+    ----------
+    control : Control or None
+        By which the run is told to pause; pauses do not count.
+
     Raises
     ------
     ArgumentError
@@ -52,36 +58,24 @@ class Budget:
         self.max_seconds = positive(subject, "max_seconds", max_seconds, 60)
         self._began = time.perf_counter()
         self._size = math.nan
+        self.control: Control | None = None
 
-    def refuse_with(self, *, background: bool, store: object) -> None:
-        """Refuse what a run that goes on until it has enough cannot be combined with."""
-        if self.until_ess is None:
-            return
-        for given, name, fix in (
-            (
-                background,
-                "blocking=False",
-                "run in the background, then ask for more: mcmc.more(1000, until_ess=400)",
-            ),
-            (
-                store is not None,
-                "store=...",
-                "ask for as many draws as are surely enough, and for max_seconds",
-            ),
-        ):
-            if given:
-                raise ArgumentError(
-                    f"{self._subject}(until_ess=..., {name})",
-                    expected="one of them",
-                    got="both",
-                    fix=fix,
-                )
+    def refuse_store(self, store: object) -> None:
+        """Refuse a store, whose files have room for as many draws as the run began with."""
+        if self.until_ess is not None and store is not None:
+            raise ArgumentError(
+                f"{self._subject}(until_ess=..., store=...)",
+                expected="one of them",
+                got="both",
+                fix="ask for as many draws as are surely enough, and for max_seconds",
+            )
 
     def seconds_left(self) -> float | None:
         """Return how long the run may still take, None if it does not matter."""
         if self.max_seconds is None:
             return None
-        return max(self.max_seconds - (time.perf_counter() - self._began), 0.0)
+        waited = 0.0 if self.control is None else self.control.waited
+        return max(self.max_seconds - (time.perf_counter() - self._began - waited), 0.0)
 
     def missing(self, draws: Draws) -> int:
         """Return how many draws each chain should add; 0 where the budget is met or used up."""

@@ -39,6 +39,7 @@ __all__ = [
     "sampled_draws",
     "states_of",
     "survivors",
+    "warn_of_failed",
 ]
 
 
@@ -50,13 +51,13 @@ class KeptDraws:
     run : OneRun
     ended : str
         What ended it early, "interrupted", "timed out" or "aborted"; else empty.
-    stacklevel : int
-        Of warnings about chains that failed.
 
     Attributes
     ----------
     states : LastStates
         Where the chains stand.
+    numbers : list of int
+        Which chains they are.
 
     Raises
     ------
@@ -66,22 +67,26 @@ class KeptDraws:
         If a run that was to sample ended before its first draw.
     """
 
-    def __init__(self, run: OneRun, ended: str, stacklevel: int) -> None:
+    def __init__(self, run: OneRun, ended: str) -> None:
         asked, runs = run.asked, run.chain_runs
         self._run, self._ended = run, ended
-        self._numbers, self._failed = survivors(runs, stacklevel)
+        self.numbers, self._failed = survivors(runs)
         self._length = asked.num_samples // asked.thinning
         if ended:
-            self._numbers, self._length = kept_after_interrupt(
-                runs, self._numbers, ended=ended if asked.num_samples else ""
+            self.numbers, self._length = kept_after_interrupt(
+                runs, self.numbers, ended=ended if asked.num_samples else ""
             )
-        self._chain_runs = [runs[i] for i in self._numbers]
+        self._chain_runs = [runs[i] for i in self.numbers]
         self.states = states_of(self._chain_runs)
+
+    def warn(self, stacklevel: int) -> None:
+        """Tell of chains that failed."""
+        warn_of_failed(len(self._run.chain_runs), self._failed, stacklevel + 1)
 
     def draws(self) -> SampledDraws:
         """Return what was drawn after warm-up; a store is closed with it."""
         run = self._run
-        attrs = _attrs(run, self._numbers, interrupted=bool(self._ended))
+        attrs = _attrs(run, self.numbers, interrupted=bool(self._ended))
         attrs["warmup_gradients"] = run.start_gradients + sum(
             chain_run.warmup_evaluations for chain_run in run.chain_runs
         )
@@ -95,7 +100,7 @@ class KeptDraws:
             draws = replace(draws, attrs={**draws.attrs, **more})
         stored = run.chain_runs[0].draws
         if isinstance(stored, StoredRecord):
-            stored.store.close(draws, self._numbers)
+            stored.store.close(draws, self.numbers)
         return draws
 
     def warmup_draws(self) -> SampledDraws | None:
@@ -228,34 +233,31 @@ def _aims(runs: Sequence[ChainRun]) -> dict[str, object]:
     return {"target_accept_prob": aims[0] if len(set(aims)) == 1 else aims}
 
 
-def survivors(
-    runs: Sequence[ChainRun], stacklevel: int
-) -> tuple[list[int], dict[int, BaseException]]:
+def survivors(runs: Sequence[ChainRun]) -> tuple[list[int], dict[int, BaseException]]:
     """Return the numbers of the chains that are well, and the errors of the others by number.
 
     Raises
     ------
     BaseException
         The error of the first chain, if none is well.
-
-    Warns
-    -----
-    InferenceWarning
-        For each chain that failed, if some are well.
     """
     alive = [i for i, run in enumerate(runs) if run.error is None]
     failed = {i: run.error for i, run in enumerate(runs) if run.error is not None}
     if not alive:
         raise failed[0]
+    return alive, failed
+
+
+def warn_of_failed(chains: int, failed: Mapping[int, BaseException], stacklevel: int) -> None:
+    """Tell of each chain that failed, of so many."""
     for i, error in failed.items():
         warnings.warn(
-            f"chain {i} failed and is missing from the result\n  expected: {len(runs)} chains\n"
+            f"chain {i} failed and is missing from the result\n  expected: {chains} chains\n"
             f"  got:      {type(error).__name__}: {error}\n"
             "  fix:      see the error; chains that are well came to their end",
             InferenceWarning,
             stacklevel=stacklevel + 1,
         )
-    return alive, failed
 
 
 def kept_after_interrupt(

@@ -8,7 +8,6 @@ however often the chunks are cut.
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,13 +28,8 @@ from probtorch.errors import ArgumentError, InferenceError, users_stacklevel
 from probtorch.infer.display import activity
 from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.mcmc.chunk import Chain
-from probtorch.infer.mcmc.collect import (
-    KeptDraws,
-    draws_so_far,
-    sampled_draws,
-    states_of,
-    survivors,
-)
+from probtorch.infer.mcmc.collect import KeptDraws
+from probtorch.infer.mcmc.extended import ExtendedRun, RunUntilEnough
 from probtorch.infer.mcmc.handle import RunHandle
 from probtorch.infer.mcmc.kernel import Kernel
 from probtorch.infer.mcmc.one_run import OneRun, chains_of, target_of
@@ -53,7 +47,7 @@ from probtorch.infer.mcmc.settings import (
 )
 from probtorch.infer.mcmc.starts import Params
 from probtorch.infer.remote.pools import ExecutorLike
-from probtorch.infer.results import SampledDraws, joined
+from probtorch.infer.results import SampledDraws
 
 if TYPE_CHECKING:
     from probtorch.infer.checkpoint import Checkpoint
@@ -284,7 +278,7 @@ class MCMC(RunResults):
         until_ess : float, optional
             Go on beyond `num_samples` until bulk and tail effective size of every parameter are at
             least this, over all chains. With a checkpoint that is saved, too, in folders beside the
-            files of the first `num_samples`.
+            files of the first `num_samples`. Not with a store.
         max_seconds : float, optional
             Stop after this time, warm-up included and compiling not, and keep what was drawn.
         blocking : bool
@@ -318,20 +312,20 @@ class MCMC(RunResults):
         """
         self._extra_fields = checked_fields(self.kernel, extra_fields)
         budget = Budget(until_ess, max_seconds)
-        budget.refuse_with(background=not blocking, store=store)
+        budget.refuse_store(store)
         self._check_idle("MCMC.run")
         self._store = None if store is None else os.path.abspath(os.fspath(store))
         asked = self._asked(self.num_samples, init_params, rng_key)
         saved = SavedRun(checkpoint, checkpoint_every, asked.agreed())
         if not blocking:
             run = self._begun(args, kwargs, asked, saved)
-            self._under_way = self._in_background(run, budget)
+            self._under_way = self._in_background(run, saved, budget)
             return self._under_way
         level = users_stacklevel() + 1
         draws = self._run(args, kwargs, asked, saved, budget, level)
         assert draws is not None  # there are samples to draw
-        while more := budget.missing(draws):
-            draws = self._add(more, budget, level, saved)
+        if budget.until_ess is not None:
+            draws = self._extended(0, budget, level, saved)
         self._judge(draws, level)
         return draws
 
@@ -378,40 +372,34 @@ class MCMC(RunResults):
             "MCMC.more", "num_samples", num_samples, self.thinning, fix="for example 1000"
         )
         level = users_stacklevel() + 1
-        unsaved = SavedRun(None, None, {})
-        while more:
-            draws = self._add(more, budget, level, unsaved)
-            more = budget.missing(draws)
+        draws = self._extended(more, budget, level, SavedRun(None, None, {}))
         self._judge(draws, level)
         return draws
 
-    def _add(
-        self, num_samples: int, budget: Budget, stacklevel: int, first: SavedRun
+    def _extended(
+        self, more: int, budget: Budget, stacklevel: int, first: SavedRun
     ) -> SampledDraws:
-        """Draw more from the chains as they stand, and append it; saved if the first run was."""
-        num_samples = -(-num_samples // self.thinning) * self.thinning
-        states = self.last_state
-        asked = replace(self._asked(num_samples), resumed_from=states, num_chains=len(states))
-        with first.extension(asked.agreed(), states) as saved:
-            asked = replace(asked, num_samples=saved.num_samples)
-            chains = chains_of(asked, self.target, saved)
-            run = OneRun(asked, self.target, self.forms, chains, saved)
-        ended = run.drive(budget, stacklevel + 1)
-        self.seconds["sampling"] += run.seconds
-        _, failed = survivors(run.chain_runs, stacklevel)
-        length = min(chain_run.draws.complete for chain_run in run.chain_runs)
-        old = self.draws
-        self.last_state = states_of(run.chain_runs)
-        if failed or not length:
-            # Chains of other lengths make no array; what there was stays.
-            attrs = {**old.attrs, "interrupted": True}
-            self._draws = replace(old, attrs=attrs)
-            return self._draws
-        new = asked.selected(sampled_draws(self.target, run.chain_runs, length, {}))
-        attrs = {**old.attrs, "interrupted": bool(ended)}
-        attrs["sampling_time"] = self.seconds["sampling"]
-        self._draws = replace(joined(old, new), attrs=attrs)
-        return self._draws
+        """Append so many draws, and what is missing then; saved if the first run was."""
+        asked = self._asked(self.num_samples)
+        extended = ExtendedRun(
+            asked, self.target, self.forms, first,
+            self.draws, self.last_state, self.seconds["sampling"],
+        )  # fmt: skip
+
+        def drive(run: OneRun) -> str:
+            return run.drive(budget, stacklevel + 4)
+
+        try:
+            extended.until_enough(budget, drive, more)
+        finally:
+            self._take(extended)
+        extended.warn(stacklevel)
+        return extended.draws
+
+    def _take(self, extended: ExtendedRun) -> None:
+        """Keep what an extended run has come to."""
+        self._draws, self.last_state = extended.draws, extended.states
+        self.seconds["sampling"] = extended.seconds
 
     def warmup(
         self,
@@ -507,17 +495,26 @@ class MCMC(RunResults):
         }
         return run
 
-    def _in_background(self, run: OneRun, budget: Budget) -> RunHandle:
+    def _in_background(self, run: OneRun, saved: SavedRun, budget: Budget) -> RunHandle:
+        whole = RunUntilEnough(run, saved, budget, self._asked(self.num_samples))
+
         def finish(ended: str, stacklevel: int) -> SampledDraws:
             self._under_way = None
             run.warn(stacklevel)
-            draws = self._collect(run, ended, stacklevel + 1)
-            assert draws is not None  # there were samples to draw
+            if whole.kept is None or whole.extended is None:
+                draws = self._collect(run, ended, stacklevel + 1)
+                assert draws is not None  # there were samples to draw
+            else:
+                whole.kept.warn(stacklevel)
+                whole.extended.warn(stacklevel)
+                self._take(whole.extended)
+                draws = self.draws
+                if whole.error is not None:
+                    raise whole.error
             self._judge(draws, stacklevel + 1)
             return draws
 
-        drive = functools.partial(run.drive_quietly, budget)
-        return RunHandle(run.chain_runs, drive, finish, lambda: draws_so_far(run))
+        return RunHandle(whole.lineages, whole.drive, finish, whole.so_far)
 
     def _check_idle(self, what: str) -> None:
         """Refuse to begin anew while a run goes on in the background."""
@@ -532,7 +529,8 @@ class MCMC(RunResults):
     def _collect(self, run: OneRun, ended: str, stacklevel: int) -> SampledDraws | None:
         """Keep where the chains stand, and what they drew."""
         self.seconds["sampling"] = run.seconds
-        kept = KeptDraws(run, ended, stacklevel + 1)
+        kept = KeptDraws(run, ended)
+        kept.warn(stacklevel)
         self.last_state = kept.states
         self._draws = kept.draws() if run.asked.num_samples else kept.warmup_draws()
         return self._draws if run.asked.num_samples else None

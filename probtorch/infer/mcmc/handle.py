@@ -62,7 +62,8 @@ class RunProgress:
     ----------
     chains : tuple of ChainProgress
     share : float
-        What is done of all transitions, from 0 to 1.
+        What is done of all transitions, from 0 to 1. With `until_ess`, of those that were planned
+        so far: it falls when more turn out to be missing.
     rhat, ess : float
         The worst split R-hat and the least effective size of all unconstrained parameters, of the
         draws so far; by batch means, so that it costs little to ask. Nan where there are too few.
@@ -85,7 +86,8 @@ class RunHandle(BackgroundRun["SampledDraws"]):
 
     Parameters
     ----------
-    runs : sequence of ChainRun
+    lineages : sequence of list of ChainRun
+        Of each chain the runs it goes through, one after the other; the last is under way.
     drive : callable
         Runs all chains, given a `Control`; returns what ended them early, if anything did.
     finish : callable
@@ -115,12 +117,12 @@ class RunHandle(BackgroundRun["SampledDraws"]):
 
     def __init__(
         self,
-        runs: Sequence[ChainRun],
+        lineages: Sequence[list[ChainRun]],
         drive: Callable[[Control], str],
         finish: Callable[[str, int], SampledDraws],
         draws_so_far: Callable[[], SampledDraws | None],
     ) -> None:
-        self._runs, self._draws_so_far = list(runs), draws_so_far
+        self._lineages, self._draws_so_far = lineages, draws_so_far
         super().__init__(drive, lambda ended: finish(str(ended), 6))
 
     # --------------------------------------------------------------------------------------- asking
@@ -128,27 +130,32 @@ class RunHandle(BackgroundRun["SampledDraws"]):
     @property
     def progress(self) -> RunProgress:
         """How far the chains are, a `RunProgress`; its text is one line."""
-        total = max(sum(run.num_warmup + run.num_samples for run in self._runs), 1)
-        chains = tuple(
-            ChainProgress(
-                phase="paused" if self.paused and not run.finished else phase_of(run),
-                iteration=run.iteration,
-                total=run.num_warmup + run.num_samples,
-                draws=run.draws.complete,
-                divergences=run.divergences,
-                step_size=run.step_size,
-                seconds=run.seconds,
+        # Copies: who drives the chains adds to them.
+        lineages, done, total = [list(x) for x in self._lineages], 0.0, 0
+        runs = [lineage[-1] for lineage in lineages]
+        chains = []
+        for lineage, run in zip(lineages, runs):
+            planned = sum(part.num_warmup + part.num_samples for part in lineage)
+            chains.append(
+                ChainProgress(
+                    phase="paused" if self.paused and not run.finished else phase_of(run),
+                    iteration=sum(part.iteration for part in lineage),
+                    total=planned,
+                    draws=sum(part.draws.complete for part in lineage),
+                    divergences=sum(part.divergences for part in lineage),
+                    step_size=run.step_size,
+                    seconds=sum(part.seconds for part in lineage),
+                )
             )
-            for run in self._runs
-        )
-        done = sum(share(run) * (run.num_warmup + run.num_samples) for run in self._runs)
-        rhat, ess = worst(self._runs)
+            done += sum(share(part) * (part.num_warmup + part.num_samples) for part in lineage)
+            total += planned
+        rhat, ess = worst(runs)
         return RunProgress(
-            chains=chains,
-            share=min(done / total, 1.0),
+            chains=tuple(chains),
+            share=min(done / max(total, 1), 1.0),
             rhat=rhat,
             ess=ess,
-            line=log_line(self._runs),
+            line=_line(lineages),
         )
 
     def peek(self) -> SampledDraws | None:
@@ -163,7 +170,15 @@ class RunHandle(BackgroundRun["SampledDraws"]):
         return self._draws_so_far()
 
     def _repr_html_(self) -> str:
-        return table_of(self._runs) + f"<p>{html.escape(repr(self))}</p>"
+        runs = [lineage[-1] for lineage in self._lineages]
+        return table_of(runs) + f"<p>{html.escape(repr(self))}</p>"
+
+
+def _line(lineages: Sequence[list[ChainRun]]) -> str:
+    """What chains are at in one line, and how many draws they had before."""
+    earlier = sum(part.draws.complete for lineage in lineages for part in lineage[:-1])
+    line = log_line([lineage[-1] for lineage in lineages])
+    return f"beyond {earlier} draws: {line}" if earlier else line
 
 
 explain_calls(globals())

@@ -97,6 +97,7 @@ class DrawRecord:
         self._seen = self._judged = 0
         self.members, self.size = math.prod(shape[:-1]), math.prod(shape)
         self._moments: BatchMoments | None = None
+        self._before: DrawRecord | None = None
         self._lock = threading.Lock()
 
     def add(self, positions: np.ndarray, info: object) -> None:
@@ -180,12 +181,18 @@ class DrawRecord:
     def flush(self) -> None:
         """Nothing waits to be written."""
 
+    def follows(self, before: DrawRecord) -> None:
+        """Let moments be those of an earlier record of the chain, too."""
+        self._before = before
+
     def moments(self) -> BatchMoments:
         """Return a copy of the moments of what was drawn so far, brought up to date."""
         with self._lock:
             rows = self.complete
             if self._moments is None:
-                self._moments = BatchMoments(self.size)
+                before = self._before
+                self._moments = BatchMoments(self.size) if before is None else before.moments()
+                self._before = None
             while self._judged < rows:
                 block = self.positions[self._judged : min(rows, self._judged + JUDGED)]
                 self._moments.add(block.reshape(len(block), -1))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from probtorch.diagnostics import InferenceWarning
-from probtorch.errors import ArgumentError, InferenceError
+from probtorch.errors import InferenceError
 from probtorch.infer import MCMC, NUTS, Checkpoint, Target
 from probtorch.serialization import load
 
@@ -105,8 +105,6 @@ def test_an_mcmc_has_one_run_at_a_time():
     handle.abort()
     mcmc.num_samples = 20
     assert mcmc.run().num_draws == 20
-    with pytest.raises(ArgumentError, match="one of them"):
-        mcmc.run(until_ess=100, blocking=False)
 
 
 def test_what_goes_wrong_in_the_background_is_said_where_the_draws_are_asked_for():
@@ -150,3 +148,105 @@ def test_a_paused_run_is_saved_as_far_as_it_is(tmp_path):
 
     until(lambda: saved() == [chain.iteration for chain in handle.progress.chains])
     handle.abort()
+
+
+def test_a_run_until_enough_in_the_background_draws_what_one_that_blocks_draws(tmp_path):
+    expected = mcmc_of(100, thinning=2).run(until_ess=1500)
+    for saving in ({}, {"checkpoint": tmp_path}, {"checkpoint": tmp_path}):
+        mcmc = mcmc_of(100, thinning=2)
+        handle = mcmc.run(until_ess=1500, blocking=False, **saving)
+        draws = handle.result()
+        assert draws.num_draws == expected.num_draws > 200
+        for name, values in expected.sample_stats.items():
+            assert np.array_equal(draws.sample_stats[name], values), name
+        assert np.array_equal(draws["x"], expected["x"]) and not draws.attrs["interrupted"]
+        assert handle.result() is draws is mcmc.draws
+        assert np.array_equal(handle.peek()["x"], draws["x"])
+        progress = handle.progress
+        assert progress.share == 1.0 and str(progress).startswith("beyond ")
+        assert [chain.phase for chain in progress.chains] == ["done", "done"]
+        assert [chain.draws for chain in progress.chains] == [draws.num_draws] * 2
+        assert progress.chains[0].total == progress.chains[0].iteration
+        assert mcmc.more(50).num_draws == draws.num_draws + 25
+
+
+@pytest.fixture
+def extended():
+    """A run that is among the draws beyond those it began with; it ends with the test."""
+    mcmc = mcmc_of(100)
+    mcmc.hook_fn = lambda *_: time.sleep(1e-5)  # so that it can be looked at
+    handle = mcmc.run(until_ess=10_000_000, blocking=False)
+    until(lambda: handle.progress.chains[-1].draws > 500)
+    yield handle
+    handle.abort()
+
+
+def test_a_run_beyond_its_first_draws_is_looked_at_paused_and_ended(extended):
+    extended.pause()
+    before = -1
+    while before != (before := sum(chain.iteration for chain in extended.progress.chains)):
+        time.sleep(0.2)
+    progress, seen = extended.progress, extended.peek()
+    assert seen.num_draws == min(chain.draws for chain in progress.chains) > 500
+    assert "paused" in {chain.phase for chain in progress.chains} and not extended.wait(0.1)
+    assert 0.0 < progress.share < 1.0 and progress.ess > 300
+    extended.resume()
+    until(lambda: extended.progress.chains[-1].draws > progress.chains[-1].draws)
+    draws = extended.abort()
+    assert draws.num_draws >= seen.num_draws and draws.attrs["interrupted"]
+    assert extended.finished and not extended.paused
+    expected = mcmc_of(draws.num_draws).run()
+    assert np.array_equal(draws["x"], expected["x"])
+    assert np.array_equal(seen["x"], expected["x"][:, : seen.num_draws])
+
+
+def test_time_in_a_pause_beyond_the_first_draws_does_not_count():
+    handle = mcmc_of(100, num_chains=1).run(until_ess=1e9, max_seconds=2.0, blocking=False)
+    until(lambda: handle.progress.chains[0].draws > 100)
+    handle.pause()
+    assert not handle.wait(2.5)
+    drawn = handle.progress.chains[0].draws
+    handle.resume()
+    assert handle.result().num_draws > 3 * drawn
+
+
+def test_a_chain_that_fails_beyond_the_first_draws_is_told_where_they_are_asked_for():
+    made = 0
+
+    def fail(kernel, params, stage, i):
+        nonlocal made
+        made += stage == "Sample"
+        if made > 250:
+            made = -(10**9)
+            raise ValueError("no more")
+
+    handle = mcmc_of(100, hook_fn=fail).run(until_ess=1500, blocking=False)
+    assert handle.wait(30.0) and made < 0
+    made, blocking = 0, mcmc_of(100, hook_fn=fail)
+    for ask in (handle.result, lambda: blocking.run(until_ess=1500)):
+        with pytest.warns(InferenceWarning, match="(?s)chain 0 failed.*no more") as told:
+            draws = ask()
+        assert [w.filename for w in told] == [__file__]
+        assert draws.num_draws == 100 and draws.attrs["interrupted"]
+        assert np.array_equal(draws["x"], mcmc_of(100).run()["x"])
+    assert [chain.phase for chain in handle.progress.chains] == ["failed", "done"]
+
+
+def test_an_error_beyond_the_first_draws_leaves_an_mcmc_that_can_run_again():
+    made = 0
+
+    def fail(kernel, params, stage, i):
+        nonlocal made
+        made += stage == "Sample"
+        if made > 150:
+            raise ValueError("no more")
+
+    mcmc = mcmc_of(100, num_chains=1, hook_fn=fail)
+    handle = mcmc.run(until_ess=1500, blocking=False)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no more"):
+            handle.result()
+    expected = mcmc_of(100, num_chains=1).run()
+    assert np.array_equal(mcmc.draws["x"], expected["x"])  # as after a run that blocks
+    mcmc.hook_fn = None
+    assert np.array_equal(mcmc.run()["x"], expected["x"])
