@@ -185,7 +185,7 @@ def test_constants_of_one_value_are_kept_as_one_element_and_answer_as_eagerly():
     for q in (1.0, 2.0, 3.0):
         x = probtorch.tensor(q)
         for found, wanted in zip(compiled(x), changing(x), strict=True):
-            # Elements bit for bit; how totals round depends on how wide the processor's vectors are.
+            # Elements bit for bit; how totals round depends on how wide a processor's vectors are.
             rtol = 0.0 if found.ndim else 1e-6
             np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=rtol)
             found.add_(1.0)  # the memory of a result is its owner's
