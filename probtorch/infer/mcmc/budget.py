@@ -40,6 +40,8 @@ class Budget:
     ----------
     control : Control or None
         By which the run is told to pause; pauses do not count.
+    late : bool
+        Whether the time was up while draws were missing.
 
     Raises
     ------
@@ -59,6 +61,7 @@ class Budget:
         self._began = time.perf_counter()
         self._size = math.nan
         self.control: Control | None = None
+        self.late = False
 
     def refuse_store(self, store: object) -> None:
         """Refuse a store, whose files have room for as many draws as the run began with."""
@@ -81,11 +84,12 @@ class Budget:
         """Return how many draws each chain should add; 0 where the budget is met or used up."""
         if self.until_ess is None or draws.attrs.get("interrupted"):
             return 0
-        left = self.seconds_left()
-        if left is not None and left <= 0.0:
-            return 0
         self._size = smallest_ess(draws)
         if self._size >= self.until_ess:
+            return 0
+        left = self.seconds_left()
+        if left is not None and left <= 0.0:
+            self.late = True
             return 0
         there = draws.num_draws
         if not self._size > 0.0:

@@ -88,6 +88,8 @@ class ExtendedRun:
         while more := more or budget.missing(self.draws):
             self._add(more, drive)
             more = 0
+        if budget.late:
+            self.draws = replace(self.draws, attrs={**self.draws.attrs, "interrupted": True})
 
     def _add(self, num_samples: int, drive: Callable[[OneRun], str]) -> None:
         """Draw so many more of each chain, before thinning, and append them."""

@@ -12,6 +12,7 @@ from probtorch.diagnostics.checks import smallest_ess
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import HMC, MCMC, NUTS, Target
+from probtorch.infer.mcmc.budget import Budget
 
 SCALES = np.array([1.0, 0.1, 3.0])
 
@@ -80,6 +81,13 @@ def test_a_run_ends_when_its_time_is_up_and_keeps_what_it_drew():
     more = quiet(mcmc.more, 10)
     assert more.num_draws == draws.num_draws + 10
     assert not more.attrs["interrupted"]
+
+
+def test_a_run_whose_time_is_up_between_two_parts_says_so(monkeypatch):
+    left = iter([None, 0.0])  # at the start, and when more was found to be missing
+    monkeypatch.setattr(Budget, "seconds_left", lambda self: next(left))
+    draws = quiet(sampler(50).run, until_ess=900, max_seconds=60.0)
+    assert draws.num_draws == 50 and draws.attrs["interrupted"]
 
 
 def test_time_that_is_too_short_for_any_draw_is_an_error():

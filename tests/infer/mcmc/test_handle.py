@@ -207,7 +207,8 @@ def test_time_in_a_pause_beyond_the_first_draws_does_not_count():
     assert not handle.wait(2.5)
     drawn = handle.progress.chains[0].draws
     handle.resume()
-    assert handle.result().num_draws > 3 * drawn
+    draws = handle.result()
+    assert draws.num_draws > 3 * drawn and draws.attrs["interrupted"]
 
 
 def test_a_chain_that_fails_beyond_the_first_draws_is_told_where_they_are_asked_for():
