@@ -17,7 +17,6 @@ from probtorch.errors import ArgumentError
 from probtorch.infer.approximations.stein_kernels import SteinKernel
 from probtorch.infer.approximations.svgd import SVGD
 from probtorch.infer.potential import Target
-from probtorch.infer.results import SampledDraws
 from probtorch.infer.starts.initialization import Strategy
 from probtorch.infer.vi.updater import Optim
 
@@ -71,6 +70,8 @@ class ASVGD(SVGD):
     (True, True)
     """
 
+    _name = "ASVGD"
+
     @explained("ASVGD")
     def __init__(
         self,
@@ -99,25 +100,16 @@ class ASVGD(SVGD):
                 fix="leave it out for 10",
             )
         self.transition_speed = float(transition_speed)
-        # The step that a run began at, and how many it has.
-        self._course: tuple[int, int] | None = None
 
-    def run(
-        self,
-        num_steps: int,
-        *args: object,
-        progress_bar: bool = True,
-        max_seconds: float | None = None,
-        **kwargs: object,
-    ) -> SampledDraws:
-        """Take many steps, in cycles; see `SVGD.run`."""
-        self._course = self.num_steps, count_of("ASVGD.run", "num_steps", num_steps, 0)
-        try:
-            return super().run(
-                num_steps, *args, progress_bar=progress_bar, max_seconds=max_seconds, **kwargs
-            )
-        finally:
-            self._course = None
+    def _settings(self) -> dict[str, object]:
+        """What a checkpoint has to agree in: the cycles are those of so many steps."""
+        steps = None if self._course is None else self._course[1]
+        return {
+            **super()._settings(),
+            "num_cycles": self.num_cycles,
+            "transition_speed": self.transition_speed,
+            "num_steps": steps,
+        }
 
     def _pull(self) -> float:
         """What the posterior's gradient counts for in the next step."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import time
 from collections.abc import Callable
 
@@ -37,12 +38,15 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer.approximations.stein_kernels import SteinKernel, stein_force
+from probtorch.infer.approximations.stein_record import SteinRecord
 from probtorch.infer.approximations.stein_result import SteinVIResult, Tensors
+from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.control import Interrupt
 from probtorch.infer.guides.base import AutoGuide
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import lifted
 from probtorch.infer.objectives.runs import Run, is_latent, is_precise, precision, run_pair
+from probtorch.infer.run_identity import options_of
 from probtorch.infer.starts.path_starts import normal_numbers
 from probtorch.infer.vi.step_progress import StepProgress
 from probtorch.infer.vi.updater import Optim, Updater
@@ -160,6 +164,8 @@ class SteinVI:
         self.non_mixture_guide_params_fn = non_mixture_guide_params_fn
         self.num_steps = 0
         self._generator = generator_of(seed)
+        self._seeded = None if seed is None else self._generator
+        self._optim = options_of(optim, optim_args)
         self._updater = Updater(optim, optim_args)
         self._leaves: Tensors = {}
         self._shared: Tensors = {}
@@ -223,6 +229,8 @@ class SteinVI:
         *args: object,
         progress_bar: bool = True,
         callback: Callable[[int, float], object] | None = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        checkpoint_every: float | None = None,
         max_seconds: float | None = None,
         **kwargs: object,
     ) -> SteinVIResult:
@@ -237,32 +245,52 @@ class SteinVI:
             Show steps and smoothed loss on stderr.
         callback : callable, optional
             ``callback(step, loss)`` after each step; returning True ends the run.
+        checkpoint : path or Checkpoint, optional
+            A folder in which the particles are saved as the run goes on, for a run that is killed:
+            the same call goes on from there, bit for bit. `num_steps` and the losses are those of
+            the whole run.
+        checkpoint_every : float, optional
+            Seconds between two checkpoints; 5 by default.
         max_seconds : float, optional
             End the run after this time, with what there is.
 
         Returns
         -------
         SteinVIResult
-            Ctrl-C ends the run after the step at hand.
+            Ctrl-C ends the run after the step at hand, and writes a last checkpoint.
+
+        Raises
+        ------
+        InferenceError
+            As `step`.
+        ArgumentError
+            If the folder has a run with other settings, another seed, another model or other data.
+        FileError
+            If the folder cannot be written to when the run begins, or what is there cannot be read.
         """
         count = count_of("SteinVI.run", "num_steps", num_steps, 0)
         check_model_call(self.model, args, kwargs, "stein.run", "num_steps, ")
-        began, stopped = time.perf_counter(), False
-        losses: list[float] = []
-        self._meet(args, kwargs)
-        with (
-            Interrupt("SteinVI.run", max_seconds) as interrupt,
-            StepProgress(count, shown=progress_bar) as progress,
-        ):
-            while len(losses) < count and not (stopped or interrupt.asked):
+        began = time.perf_counter()
+        met = self._meet(args, kwargs)
+        # From here on the default generator stands where a run that is saved had it.
+        record = SteinRecord(
+            "SteinVI", self, self.kernel_fn, checkpoint, checkpoint_every, args, kwargs,
+            lambda: self._known(*met), began,
+        )  # fmt: skip
+        losses = record.losses
+        shown = StepProgress(count, done=record.done, shown=progress_bar)
+        with record, Interrupt("SteinVI.run", max_seconds) as interrupt, shown as progress:
+            while record.done < count and not (record.stopped or interrupt.asked):
                 losses.append(self.step(*args, **kwargs))
                 progress.update(losses[-1])
                 if callback is not None:
-                    stopped = callback(len(losses) - 1, losses[-1]) is True
-        seconds = time.perf_counter() - began
+                    record.stopped = callback(len(losses) - 1, losses[-1]) is True
+                record.update()
+            record.close()
         return SteinVIResult(
-            self.get_params(), np.array(losses), self, args, kwargs, seconds, interrupt.heeded
-        )
+            self.get_params(), np.array(losses), self, args, kwargs, record.seconds,
+            interrupt.heeded,
+        )  # fmt: skip
 
     def get_params(self) -> Tensors:
         """Return copies of the constrained parameters, of the guides (particles, *shape)."""
@@ -325,6 +353,25 @@ class SteinVI:
                 fix='use Adagrad({"lr": 0.1}) or Adam({"lr": 0.05})',
             )
         return args, kwargs
+
+    def _settings(self) -> dict[str, object]:
+        """What a checkpoint has to agree in, beside kernel and seed."""
+        leaves = {**self._leaves, **self._shared}
+        return {
+            **self._optim,
+            "num_stein_particles": self.num_stein_particles,
+            "num_elbo_particles": self.num_elbo_particles,
+            "loss_temperature": self.loss_temperature,
+            "repulsion_temperature": self.repulsion_temperature,
+            "params": {name: tuple(leaf.array.shape) for name, leaf in leaves.items()},
+            "shared": list(self._shared),
+        }
+
+    def _known(self, args: tuple[object, ...], kwargs: dict[str, object]) -> np.ndarray:
+        """The bound at draws of a fixed seed, by which model and guide are known again."""
+        with precision(self.guide), seed_handler(None, Generator(0)), no_grad():
+            bound = self._bound(self._leaves, self._shared, args, kwargs)
+        return np.array([float(bound.item())])
 
     def _noise(self, like: np.ndarray) -> np.ndarray:
         return normal_numbers(self._generator, like.shape).astype(like.dtype)

@@ -7,9 +7,11 @@ move the particles along it. Names are Pyro's.
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,10 +23,12 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.approximations.result import target_of
 from probtorch.infer.approximations.stein_kernels import SteinKernel, stein_force
+from probtorch.infer.approximations.stein_record import SteinRecord
+from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.control import Interrupt
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.results import SampledDraws, make_draws
-from probtorch.infer.run_identity import digests
+from probtorch.infer.run_identity import digests, options_of
 from probtorch.infer.starts.initialization import Strategy, init_to_sample, init_to_uniform
 from probtorch.infer.vi.guide_quality import LARGEST_SD_RATIO, GuideWarning
 from probtorch.infer.vi.step_progress import StepProgress
@@ -98,6 +102,9 @@ class SVGD:
     (1.5, True)
     """
 
+    # The class at the front door, whatever is derived from it: for checkpoints.
+    _name: ClassVar[str] = "SVGD"
+
     @explained("SVGD")
     def __init__(
         self,
@@ -125,7 +132,12 @@ class SVGD:
         self.num_particles = count_of("SVGD", "num_particles", num_particles)
         self.mode, self.seed = mode, seed
         self.num_steps = 0
+        self._optim = options_of(optim, optim_args)
         self._updater = Updater(optim, optim_args)
+        # The generator of its own, if there is one; particles alone are drawn from it.
+        self._seeded = None if seed is None else generator_of(seed)
+        # The step that a run began at, and how many it has.
+        self._course: tuple[int, int] | None = None
         self._leaf: TensorBase | None = None
         self._target: Target | None = None
         self._given: dict[str, str] = {}
@@ -170,6 +182,8 @@ class SVGD:
         num_steps: int,
         *args: object,
         progress_bar: bool = True,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        checkpoint_every: float | None = None,
         max_seconds: float | None = None,
         **kwargs: object,
     ) -> SampledDraws:
@@ -182,13 +196,28 @@ class SVGD:
             What the model is called with.
         progress_bar : bool
             Show steps and the size of the direction on stderr.
+        checkpoint : path or Checkpoint, optional
+            A folder in which the particles are saved as the run goes on, for a run that is killed:
+            the same call goes on from there, bit for bit. `num_steps` is that of the whole run.
+        checkpoint_every : float, optional
+            Seconds between two checkpoints; 5 by default.
         max_seconds : float, optional
             End the run after this time, with what there is.
 
         Returns
         -------
         SampledDraws
-            The particles, as one chain; Ctrl-C ends the run after the step at hand.
+            The particles, as one chain; Ctrl-C ends the run after the step at hand, and writes a
+            last checkpoint.
+
+        Raises
+        ------
+        InferenceError
+            As `step`.
+        ArgumentError
+            If the folder has a run with other settings, another seed, another model or other data.
+        FileError
+            If the folder cannot be written to when the run begins, or what is there cannot be read.
 
         Warns
         -----
@@ -205,22 +234,32 @@ class SVGD:
         count = count_of(f"{kind}.run", "num_steps", num_steps, 0)
         began = time.perf_counter()
         target = self._meet(args, kwargs)
-        with (
-            Interrupt(f"{kind}.run", max_seconds) as interrupt,
-            StepProgress(count, shown=progress_bar) as progress,
-        ):
-            for step in range(count):
-                squares = self.step(*args, **kwargs)
-                progress.update(max(squares.values()))
-                if step + 1 < count and interrupt.asked:
-                    break
+        self._course = self.num_steps, count
+        try:
+            # From here on the default generator stands where a run that is saved had it.
+            record = SteinRecord(
+                self._name, self, self.kernel, checkpoint, checkpoint_every, args, kwargs,
+                lambda: target.value_and_grad_many(self._particles.array)[0], began,
+            )  # fmt: skip
+            self._course = self.num_steps - record.done, count
+            shown = StepProgress(count, done=record.done, shown=progress_bar)
+            with record, Interrupt(f"{kind}.run", max_seconds) as interrupt, shown as progress:
+                while record.done < count:
+                    squares = self.step(*args, **kwargs)
+                    progress.update(max(squares.values()))
+                    record.update()
+                    if record.done < count and interrupt.asked:
+                        break
+                record.close()
+        finally:
+            self._course = None
         points = self._particles.array.copy()
         values, gradients = self._gradients(target, points)
         attrs = {
             "inference_library": "probtorch",
             "inference_method": kind,
             "num_steps": self.num_steps,
-            "sampling_time": time.perf_counter() - began,
+            "sampling_time": record.seconds,
             "interrupted": interrupt.heeded,
         }
         if count and self.num_particles >= ENOUGH:
@@ -244,6 +283,17 @@ class SVGD:
             )
         found = self._target.constrain_many(self._particles.array)
         return {name: wrap(x) for name, x in found.items() if name in self._target.slots}
+
+    def _settings(self) -> dict[str, object]:
+        """What a checkpoint has to agree in, beside kernel and seed."""
+        assert self._target is not None
+        shapes = {name: tuple(slot.free_shape) for name, slot in self._target.slots.items()}
+        return {
+            **self._optim,
+            "num_particles": self.num_particles,
+            "mode": self.mode or "univariate",
+            "sites": shapes,
+        }
 
     def _pull(self) -> float:
         """What the posterior's gradient counts for in the next step."""
@@ -273,7 +323,7 @@ class SVGD:
             strategy = self.init_strategy
             if strategy is None:
                 strategy = init_to_sample if isinstance(target, ModelTarget) else init_to_uniform
-            points = target.initial(self.num_particles, generator_of(self.seed), strategy)
+            points = target.initial(self.num_particles, generator_of(self._seeded), strategy)
             self._leaf = wrap(points).requires_grad_()
             self._updater.adopt({"svgd_particles": self._leaf})
             if self._updater.needs_closure:

@@ -1,6 +1,6 @@
 """What runs of particles keep on the disk, show and do on Ctrl-C, whatever they are.
 
-A run of particles (`SMC`, `ABCSMC`, `ParticleGibbs`) is a function of its generators and of arrays:
+A run of particles (`SMC`, `ABCSMC`, `SVGD`) is a function of its generators and of arrays:
 `SavedParticles` puts them into a `Checkpoint` every few seconds, and hands them to the same run in
 another process. Which run a folder belongs to is told as of chains: by settings and seed, by the
 bytes of the arguments, and by a density at particles that were saved (`check_densities`).
@@ -35,7 +35,8 @@ EVERY = 5.0
 # What runs put into their files, and how, by their class. A reader refuses others: a later layout
 # gets a later number. The first release with files wrote no number.
 LAYOUTS = {
-    "ABCSMC": 1, "AIS": 1, "InvolutiveMCMC": 1, "NestedSampler": 1, "ParticleGibbs": 1, "SMC": 1,
+    "ABCSMC": 1, "AIS": 1, "ASVGD": 1, "InvolutiveMCMC": 1, "NestedSampler": 1,
+    "ParticleGibbs": 1, "SMC": 1, "SVGD": 1, "SteinVI": 1,
 }  # fmt: skip
 # Log densities of one point that differ by more than rounding are of another model or other data.
 TOLERANCE = 1e-6
