@@ -196,4 +196,4 @@ class OtherRounding(Listener):
         if self._rng is not None and op.family == "linalg":
             for _ in range(_TRIES):
                 if _for_a_matrix_close_by(op, inputs, attrs, self._rng) is not None:
-                    raise OtherOutcome from error
+                    raise OtherOutcome(f"{op.name} of a matrix close by has a result") from error

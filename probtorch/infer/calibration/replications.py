@@ -133,14 +133,14 @@ class Replications:
             try:
                 for number, stream in enumerate(streams):
                     if told_to_end():
-                        raise Interrupted
+                        raise Interrupted("told to end")
                     try:
                         self.target.exchange(self._data_of(number))
                         one = _Replication(number, stream, points(number))
                         self.done.append(self._replicate(one))
                     except (InferenceError, DomainError) as error:
                         if told_to_end():  # which may be why
-                            raise Interrupted from error
+                            raise Interrupted("told to end") from error
                         self.failed[number] = error
                     progress.update(math.nan)
             except (KeyboardInterrupt, Interrupted):
