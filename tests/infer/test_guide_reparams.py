@@ -93,7 +93,8 @@ def test_the_density_is_that_of_the_model_with_the_jacobian_of_the_map(name):
 @pytest.mark.slow
 def test_draws_in_new_coordinates_are_draws_of_the_model():
     neutra = NeuTraReparam(fitted(AutoMultivariateNormal, 300))
-    mcmc = MCMC(NUTS(neutra.reparam(model)), num_samples=400, num_chains=2, seed=1)
+    kernel = NUTS(neutra.reparam(model), target_accept_prob=0.95)
+    mcmc = MCMC(kernel, num_samples=400, num_chains=2, seed=1)
     mcmc.progress_bar = False
     found = mcmc.run().posterior
     assert {"theta", "tau", "theta_shared_latent"} == set(found)
