@@ -17,11 +17,11 @@ from probtorch.infer import (
     RBFKernel,
     SteinVI,
 )
-from probtorch.infer.sequential.saved_particles import SavedParticles
 from probtorch.optim import Adagrad, Adam, PyroLRScheduler
 from probtorch.optim.lr_scheduler import ExponentialLR
 from probtorch.serialization import load
 from probtorch.tensor import tensor
+from tests.infer.broken_runs import broken_off
 
 Y = tensor([1.0, 0.2, 2.3, -0.5])
 STEPS = 8
@@ -98,10 +98,6 @@ class Derived(SVGD):
     """Somebody's own."""
 
 
-class Broken(BaseException):
-    """The run was broken off."""
-
-
 def plain(x):
     """A state as what can be compared bit for bit, whatever the order of its names."""
     if isinstance(x, dict):
@@ -129,31 +125,16 @@ def run(make, num_steps=STEPS, data=Y, **options):
     return found
 
 
-def broken_off(make, after, folder, monkeypatch):
-    """A run that breaks off where it has written so many checkpoints."""
-    update, left = SavedParticles.update, iter(range(1, 100))
-
-    def counting(self, *args, **kwargs):
-        update(self, *args, **kwargs)
-        if next(left) == after:
-            raise Broken
-
-    with monkeypatch.context() as m:
-        m.setattr(SavedParticles, "update", counting)
-        with pytest.raises(Broken):
-            run(make, checkpoint=folder, checkpoint_every=0.0)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_is_broken_off_again_and_again_ends_as_one_that_never_was(
     kind, tmp_path, monkeypatch
 ):
     make = KINDS[kind]
-    whole = run(make)
+    whole, saving = run(make), {"checkpoint": tmp_path, "checkpoint_every": 0.0}
     for after in (1, 2, 3):
-        broken_off(make, after, tmp_path, monkeypatch)
+        assert broken_off(lambda: run(make, **saving), after, monkeypatch)[1]
     assert load(Checkpoint(tmp_path).newest())["values"]["run"]["done"] == 1 + 2 + 3
-    assert run(make, checkpoint=tmp_path, checkpoint_every=0.0) == whole
+    assert run(make, **saving) == whole
 
 
 @pytest.mark.parametrize("kind", ["SVGD", "ASVGD", "SteinVI"])

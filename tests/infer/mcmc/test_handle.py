@@ -1,5 +1,6 @@
 """Runs in the background: what a `RunHandle` tells, and that nothing it is told changes a draw."""
 
+import itertools
 import pickle
 import time
 import warnings
@@ -211,19 +212,21 @@ def test_time_in_a_pause_beyond_the_first_draws_does_not_count():
     assert draws.num_draws > 3 * drawn and draws.attrs["interrupted"]
 
 
-def test_a_chain_that_fails_beyond_the_first_draws_is_told_where_they_are_asked_for():
-    made = 0
+def failing_after(count):
+    """A hook that raises once, after so many draws."""
+    made = itertools.count()
 
-    def fail(kernel, params, stage, i):
-        nonlocal made
-        made += stage == "Sample"
-        if made > 250:
-            made = -(10**9)
+    def hook(kernel, params, stage, i):
+        if stage == "Sample" and next(made) == count:
             raise ValueError("no more")
 
-    handle = mcmc_of(100, hook_fn=fail).run(until_ess=1500, blocking=False)
-    assert handle.wait(30.0) and made < 0
-    made, blocking = 0, mcmc_of(100, hook_fn=fail)
+    return hook
+
+
+def test_a_chain_that_fails_beyond_the_first_draws_is_told_where_they_are_asked_for():
+    handle = mcmc_of(100, hook_fn=failing_after(250)).run(until_ess=1500, blocking=False)
+    assert handle.wait(30.0)
+    blocking = mcmc_of(100, hook_fn=failing_after(250))
     for ask in (handle.result, lambda: blocking.run(until_ess=1500)):
         with pytest.warns(InferenceWarning, match="(?s)chain 0 failed.*no more") as told:
             draws = ask()
@@ -234,15 +237,7 @@ def test_a_chain_that_fails_beyond_the_first_draws_is_told_where_they_are_asked_
 
 
 def test_an_error_beyond_the_first_draws_leaves_an_mcmc_that_can_run_again():
-    made = 0
-
-    def fail(kernel, params, stage, i):
-        nonlocal made
-        made += stage == "Sample"
-        if made > 150:
-            raise ValueError("no more")
-
-    mcmc = mcmc_of(100, num_chains=1, hook_fn=fail)
+    mcmc = mcmc_of(100, num_chains=1, hook_fn=failing_after(150))
     handle = mcmc.run(until_ess=1500, blocking=False)
     for _ in range(2):
         with pytest.raises(ValueError, match="no more"):

@@ -15,6 +15,7 @@ from probtorch.infer.sequential import ais, mutation
 from probtorch.infer.sequential.saved_particles import SavedParticles
 from probtorch.serialization import load, save
 from probtorch.tensor import tensor
+from tests.infer.broken_runs import broken_off, broken_off_often
 
 # So few particles are for the sake of speed.
 pytestmark = pytest.mark.filterwarnings("ignore::probtorch.infer.SMCWarning")
@@ -29,10 +30,6 @@ def model(y, scale=1.0):
         sample("y", Normal(mu, sd), obs=y)
 
 
-class Broken(BaseException):
-    """The run was broken off."""
-
-
 @pytest.fixture
 def often(monkeypatch):
     """Checkpoints at every look, and pieces of 7 particles."""
@@ -40,21 +37,10 @@ def often(monkeypatch):
     return {"checkpoint_every": 0.0}
 
 
-def broken_off(run, after, monkeypatch):
-    """Make a run that breaks off where it has written so many checkpoints; whether it did."""
-    update, left = SavedParticles.update, itertools.count(1)
-
-    def counting(self, *args, **kwargs):
-        update(self, *args, **kwargs)
-        if next(left) == after:
-            raise Broken
-
-    with monkeypatch.context() as m:
-        m.setattr(SavedParticles, "update", counting)
-        try:
-            return run(), False
-        except Broken:
-            return None, True
+def up_to(end):
+    """Draw how many checkpoints a run is to write: fewer than this."""
+    rng = np.random.default_rng(0)
+    return lambda: int(rng.integers(1, end))
 
 
 def check_same(found, whole):
@@ -81,13 +67,8 @@ def test_smc_that_is_broken_off_again_and_again_ends_as_one_that_never_was(
     settings = {"num_threads": 1, "num_particles": 40, "seed": 3, "progress_bar": False}
     make = lambda: SMC(NUTS(model), **settings | KINDS[kind])
     whole, folder = make().run(Y), tmp_path / "run"
-    rng, breaks = np.random.default_rng(0), 0
-    while True:
-        run = lambda: make().run(Y, checkpoint=folder, **often)
-        found, broken = broken_off(run, int(rng.integers(1, 5)), monkeypatch)
-        if not broken:
-            break
-        breaks += 1
+    run = lambda: make().run(Y, checkpoint=folder, **often)
+    found, breaks = broken_off_often(run, up_to(5), monkeypatch)
     assert breaks > 1
     check_same(found, whole)
     # What has ended is read again; a run in one piece that writes is the same, too.
@@ -293,13 +274,8 @@ def gibbs(**more):
 def test_other_particles_that_are_broken_off_end_as_if_they_never_had_been(
     run, tmp_path, monkeypatch
 ):
-    whole, breaks, rng = run(), 0, np.random.default_rng(0)
-    saving = {"checkpoint": tmp_path, "checkpoint_every": 0.0}
-    while True:
-        found, broken = broken_off(lambda: run(**saving), int(rng.integers(1, 8)), monkeypatch)
-        if not broken:
-            break
-        breaks += 1
+    whole, saving = run(), {"checkpoint": tmp_path, "checkpoint_every": 0.0}
+    found, breaks = broken_off_often(lambda: run(**saving), up_to(8), monkeypatch)
     assert breaks > 2
     check_same(found, whole)
     check_same(run(**saving), whole)
@@ -310,14 +286,10 @@ def test_other_particles_that_are_broken_off_end_as_if_they_never_had_been(
 def test_runs_until_enough_draws_that_are_broken_off_end_as_if_they_never_had_been(
     tmp_path, monkeypatch
 ):
-    whole, breaks = gibbs(until_ess=60), 0
+    whole = gibbs(until_ess=60)
     assert whole.num_draws > 3 * gibbs().num_draws
     saving = {"checkpoint": tmp_path, "checkpoint_every": 0.0, "until_ess": 60}
-    while True:
-        found, broken = broken_off(lambda: gibbs(**saving), 17, monkeypatch)
-        if not broken:
-            break
-        breaks += 1
+    found, breaks = broken_off_often(lambda: gibbs(**saving), lambda: 17, monkeypatch)
     assert breaks > 2
     check_same(found, whole)
     check_same(gibbs(**saving), whole)
