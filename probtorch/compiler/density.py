@@ -109,7 +109,7 @@ class NativeDensity(Compiled):
         self.evaluations = 0
         self.seconds = 0.0
         self.costs = ComparisonCosts()
-        self._many = None
+        self._own = self._many = None  # a context of its own, and the density of many points
         self._loops = None  # of the run at hand: the function with its Python loops rolled
         self._rolls = True  # whether Python's loops are rolled: turn by turn where that failed
         self._python = None
@@ -157,10 +157,9 @@ class NativeDensity(Compiled):
 
     def value_and_grad(self, q):
         """Return ``(log density, gradient)`` at an array q, natively where a path fits."""
-        context = getattr(self, "_own", None)
-        if context is None:
-            context = self._own = self.context()
-        return context.value_and_grad(q)
+        if self._own is None:
+            self._own = self.context()
+        return self._own.value_and_grad(q)
 
     def value_and_grad_many(self, q):
         """Return ``(log densities, gradients)`` at the rows of an array, a native call per block.

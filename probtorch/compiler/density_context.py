@@ -121,7 +121,7 @@ class DensityContext:
             self._due = 1 + next_due(calls - 1)
             self._verify_if_affordable(q)
         # As `native`, a call of Python's less: this takes a microsecond.
-        self._q[:] = q
+        self._q[...] = q
         value = self._entry(*self._arguments)
         if self.error is not None:
             self.raise_error()
@@ -144,7 +144,7 @@ class DensityContext:
 
     def native(self, q):
         """Return ``(log density, gradient)`` at an array, unverified."""
-        self._q[:] = q
+        self._q[...] = q
         value = self._entry(*self._arguments)
         if self.error is not None:
             self.raise_error()

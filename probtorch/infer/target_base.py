@@ -48,7 +48,7 @@ class TargetBase(abc.ABC):
     device: str | None = None
 
     def __init__(self, dim: int, slots: Mapping[str, Slot]) -> None:
-        self.dim = dim
+        self.dim, self._shape = dim, (dim,)
         self.slots = dict(slots)
         self.dims: dict[str, tuple[str | None, ...]] = {}
         self.coords: dict[str, list[object]] = {}
@@ -126,9 +126,11 @@ class TargetBase(abc.ABC):
         ShapeError
             If `q` has another shape.
         """
-        point = np.asarray(q, np.float64)
-        self._check_point(point.shape)
-        return self.density.value_and_grad(point)
+        # All of this takes a microsecond: what is an array of the right shape is asked no more.
+        if q.__class__ is not np.ndarray or q.shape != self._shape:
+            q = np.asarray(q, np.float64)
+            self._check_point(q.shape)
+        return self.density.value_and_grad(q)
 
     def value_and_grad_many(self, q: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(log densities, gradients)`` at the rows of an array, many at a time.
@@ -238,7 +240,7 @@ class TargetBase(abc.ABC):
 
     def _check_point(self, shape: Shape) -> None:
         """Refuse a shape that is not a point's: one number would do for all, others be left out."""
-        if shape != (self.dim,):
+        if shape != self._shape:
             raise ShapeError(
                 f"a point of {self.name}",
                 expected=f"unconstrained values of shape ({self.dim},)",
