@@ -286,6 +286,10 @@ class ModelTarget(Target):
         self.run(tracer, Evaluation(q, self.slots, density=False), *self._discrete())
         return tracer.trace
 
+    def run_at(self, q: TensorBase, *handlers: Handler) -> None:
+        """Run the model under handlers that may give sites values, the others being at `q`."""
+        self.run(Evaluation(q, self.slots, density=False), *handlers, *self._discrete())
+
     def trace_of_all_at(self, q: TensorBase) -> Trace:
         """Return the trace of a run at a Tensor `q` with all values of the sites summed out.
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("Discovery", "Evaluation", "Inversion", "Placing", "SitesChangedError", "Slot"),
-    "slot_values",
+    *("innermost", "slot_values"),
 ]
 
 
@@ -132,7 +132,7 @@ class Discovery(Handler):
         self.slots.append(
             Slot(
                 *(site.name, start, start + size, free, shape, site.location),
-                falls_off=not isinstance(_innermost(site.fn), ImproperUniform),
+                falls_off=not isinstance(innermost(site.fn), ImproperUniform),
             )
         )
         point = wrap(self._point(size).reshape(free))
@@ -160,8 +160,8 @@ class Discovery(Handler):
             )
 
 
-def _innermost(fn: Distribution) -> Distribution:
-    """The distribution inside of those that count dims or leave out elements."""
+def innermost(fn: Distribution) -> Distribution:
+    """Return the distribution inside of those that count dims or leave out elements."""
     while isinstance(base := getattr(fn, "base_dist", None), Distribution):
         fn = base
     return fn

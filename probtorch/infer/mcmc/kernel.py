@@ -290,6 +290,14 @@ class Kernel(_Fields, ABC, Generic[S]):
         """How many points a state holds; 0 for one point, a vector."""
         return 0
 
+    @property
+    def follows_prior(self) -> bool:
+        """Whether it moves along the Gaussian prior of its sites, which is its field `gaussian`.
+
+        In a block of a Gibbs sampler that is another one at each step, and lent to it.
+        """
+        return False
+
     def first_values(
         self, target: Target, state: S, spectrum: Spectrum | None, warming: bool
     ) -> Mapping[str, object]:

@@ -38,11 +38,14 @@ from probtorch.infer.mcmc.gibbs.gibbs_blocks import (
     block_target,
     layout_of,
     named_blocks,
+    names_at,
     parts_of,
+    prior_of,
     structures_of,
 )
 from probtorch.infer.mcmc.gibbs.given_updates import kept_if_impossible
 from probtorch.infer.mcmc.kernel import Kernel, setting, statistic
+from probtorch.infer.mcmc.kernels.conditional_prior import GaussianGiven
 from probtorch.infer.mcmc.kernels.hmc import HMCState
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.mcmc.randomness import Key
@@ -109,7 +112,8 @@ class Gibbs(Kernel[HMCState]):
         As for `NUTS`.
     blocks : dict, optional
         From a site, or a tuple of sites, to what updates them: for continuous sites a kernel of
-        single points, as a class or with its settings; for discrete ones "conditional" (a draw from
+        single points, as a class or with its settings, `EllipticalSlice` where their prior is a
+        Gaussian given all else; for discrete ones "conditional" (a draw from
         the values' probabilities given all else), "modified" (another value is proposed in
         proportion to its probability) or "metropolis" (one other value is proposed); for either a
         `FullConditional`, a function of yours. "conjugate" draws each element of continuous sites
@@ -126,7 +130,10 @@ class Gibbs(Kernel[HMCState]):
     Raises
     ------
     ArgumentError
-        If a block is not of this form.
+        If a block is not of this form; if its kernel moves ensembles (`AIES`, `ESS`), evaluates
+        more than log density and gradient (`RMHMC`), or is not exact (`MCLMC`).
+    InferenceError
+        In a run, if a kernel and the sites of its block do not go together.
 
     Notes
     -----
@@ -212,7 +219,7 @@ class Gibbs(Kernel[HMCState]):
         init_params: TensorLike | Mapping[str, TensorLike] | None = None,
     ) -> Target:
         """Return the `Target` for the arguments of a run, discrete sites being coordinates."""
-        if isinstance(self.model, MixedTarget):
+        if isinstance(self.model, Target):
             self._set(_target=self.model)
         if self.model is None or isinstance(self.model, Target):
             return super().target(args, kwargs, init_params)
@@ -228,7 +235,15 @@ class Gibbs(Kernel[HMCState]):
         """
         if self.layout is None:
             return self
-        others = [part for part in self.parts if part.structure is None]
+        others = [
+            dataclasses.replace(
+                part, prior=prior_of(target, part.places, self.kernels[part.kernel].name)
+            )
+            if part.follows_prior
+            else part
+            for part in self.parts
+            if part.structure is None
+        ]
         return replace(self, parts=(*structures_of(target), *others))
 
     def attrs(self) -> dict[str, object]:
@@ -271,7 +286,7 @@ class Gibbs(Kernel[HMCState]):
             if part.metric < 0:
                 continue
             places = np.array(part.places)
-            block = block_target(target, _names_at(target, places), position)
+            block = block_target(target, names_at(target, part.places), position)
             if learner is None:
                 made.append((places, KeptMetric()))
             else:
@@ -299,10 +314,14 @@ class Gibbs(Kernel[HMCState]):
         metrics: list[Metric] = []
         for part, kernel in self._used(layout):
             places = np.array(part.places)
-            block = block_target(target, _names_at(target, places), position)
+            block = block_target(target, names_at(target, part.places), position)
             own = HMCState(
                 wrap(position[places]), state.logdensity, wrap(grad[places]), state.counter
             )
+            if part.prior is not None:
+                part.prior.check(position)
+                kernels.append(_bare(kernel, part, {}))
+                continue
             values = dict(kernel.first_values(block, own, None, warming))
             if part.metric >= 0:
                 metrics.append(cast("Metric", values.pop("metric")))
@@ -315,6 +334,9 @@ class Gibbs(Kernel[HMCState]):
         kernels: list[Kernel] = []
         metrics: list[Metric] = []
         for part, kernel in self._used(layout):
+            if part.follows_prior:
+                kernels.append(_bare(kernel, part, {}))
+                continue
             values = dict(kernel.blank_values(len(part.places), leaves))
             if part.metric >= 0:
                 metrics.append(cast("Metric", values.pop("metric")))
@@ -425,6 +447,8 @@ class Gibbs(Kernel[HMCState]):
             return value, grad[here]
 
         values: dict[str, object] = {"density": density}
+        if part.prior is not None:
+            values["gaussian"] = GaussianGiven(position, part.prior)
         if part.metric >= 0:
             values["metric"] = self.metric.parts[part.metric]
         if part.tuned >= 0:
@@ -437,12 +461,6 @@ class Gibbs(Kernel[HMCState]):
 def _whole(part: Part) -> TensorBase:
     """The places of a part, as a tensor."""
     return wrap(np.array(part.places))
-
-
-def _names_at(target: Target, places: np.ndarray) -> list[str]:
-    """The sites that have these coordinates."""
-    wanted = set(places.tolist())
-    return [name for name, s in target.slots.items() if s.start in wanted and s.stop > s.start]
 
 
 def _bare(kernel: Kernel, part: Part, values: Mapping[str, object]) -> Kernel:

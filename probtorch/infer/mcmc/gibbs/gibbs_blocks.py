@@ -26,6 +26,7 @@ from probtorch.infer.mcmc.gibbs.conjugate_updates import FAMILIES, family_of, of
 from probtorch.infer.mcmc.gibbs.discrete_updates import UPDATES
 from probtorch.infer.mcmc.gibbs.given_updates import FullConditional, GivenUpdate
 from probtorch.infer.mcmc.kernel import Kernel
+from probtorch.infer.mcmc.kernels.conditional_prior import ConditionalPrior
 from probtorch.infer.mcmc.metrics import Metric
 from probtorch.infer.mcmc.warm_up.adaptation import AcceptanceTuner, Learner
 from probtorch.infer.mixed import MixedTarget
@@ -46,12 +47,17 @@ __all__ = [
     "block_target",
     "layout_of",
     "named_blocks",
+    "names_at",
     "parts_of",
+    "prior_of",
     "structures_of",
 ]
 
 # With more values than this, one is proposed instead of looking at all.
 MANY_VALUES = 100
+
+# What may tune a kernel whose step size `Gibbs` keeps with those of the others.
+TUNERS = (AcceptanceTuner, NoneType)
 
 # What may update a block: a kernel, with its settings or as a class, or the name of an update.
 Updating: TypeAlias = "Kernel | Callable[..., Kernel] | FullConditional | str"
@@ -84,6 +90,10 @@ class Part:
         Number of its metric, -1 if it has none.
     searches, shallow : bool
         As for `Warmup`.
+    follows_prior : bool
+        As for `Kernel`.
+    prior : ConditionalPrior or None
+        What is lent to a kernel that does; a saved chain gets it with its target.
     """
 
     places: tuple[int, ...]
@@ -97,6 +107,8 @@ class Part:
     metric: int = -1
     searches: bool = False
     shallow: bool = False
+    follows_prior: bool = False
+    prior: ConditionalPrior | None = None
 
 
 @record
@@ -210,7 +222,8 @@ def named_blocks(
     Raises
     ------
     ArgumentError
-        If a block names no site or one that another has, or has no kernel and no known update.
+        If a block names no site or one that another has, or has no kernel and no known update, or
+        one for ensembles or whole models.
     """
     made: list[Block] = []
     seen: set[str] = set()
@@ -243,17 +256,41 @@ def _kernel_or_update(what: str, updating: Updating, model: object, potential_fn
             made = cast("Callable[..., object]", updating)(potential_fn=potential_fn)
         else:
             made = updating(model)
-    if isinstance(made, Kernel) and not made.members and made.takes_any_density():
-        if isinstance(made.warmup.tuner, (AcceptanceTuner, NoneType)):
-            return made
+    if isinstance(made, Kernel):
+        _check_block_kernel(what, made)
+        return made
     raise ArgumentError(
         f"Gibbs({what}=...)",
-        expected="a kernel of single points that evaluates log density and gradient and is tuned "
-        "by its acceptance, if at all, as a class or with its settings, such as NUTS or "
+        expected="a kernel of single points, as a class or with its settings, such as NUTS or "
         f"NUTS(model, target_accept_prob=0.9); or, for discrete sites, one of "
         f"{', '.join(map(repr, UPDATES))}",
         got=f"{updating!r:.60}",
         fix='write blocks={("a", "b"): NUTS, "z": "conditional"}',
+    )
+
+
+def _check_block_kernel(what: str, kernel: Kernel) -> None:
+    """Refuse a kernel that cannot move a part of one point given the rest of it."""
+    name, fix = kernel.name, "use NUTS, Slice or EllipticalSlice"
+    if kernel.members:
+        # Walkers would have to be draws given where the other blocks are, which is elsewhere after
+        # each step; of a chain there is one.
+        got = f"{name}, which moves {kernel.members} points of one density; a block has one point"
+        fix = f"{fix}; or {name}(model), which moves all sites together"
+    elif kernel.moves_discrete:
+        got = f"{name}, which has blocks itself"
+        fix = "write all blocks in one dict"
+    elif not kernel.takes_any_density():
+        got = f"{name}, which evaluates more of a model than log density and gradient"
+    elif not (kernel.moves_particles and isinstance(kernel.warmup.tuner, TUNERS)):
+        got = f"{name}, whose steps alone do not"
+    else:
+        return
+    raise ArgumentError(
+        f"Gibbs({what}=...)",
+        expected="a kernel of single points that leaves any log density as it is, at each step",
+        got=got,
+        fix=fix,
     )
 
 
@@ -403,12 +440,27 @@ def parts_of(
                     metric=metrics if "metric" in type(update).__tree_fields__ else -1,
                     searches=warmup.searches,
                     shallow=warmup.shallow,
+                    follows_prior=update.follows_prior,
+                    prior=prior_of(target, places, update.name) if update.follows_prior else None,
                 )
             )
             kernels += 1
             metrics += parts[-1].metric >= 0
         tuned += warmup.follows
     return tuple(parts)
+
+
+def prior_of(target: Target | None, places: Sequence[int], owner: str) -> ConditionalPrior | None:
+    """Return the prior of a block for a kernel that follows it; None where nothing is known."""
+    if target is None:
+        return None
+    return ConditionalPrior.of(target, names_at(target, places), owner)
+
+
+def names_at(target: Target, places: Sequence[int]) -> list[str]:
+    """Return the sites that have these coordinates, in the order of them."""
+    wanted = set(places)
+    return [name for name, s in target.slots.items() if s.start in wanted and s.stop > s.start]
 
 
 def structures_of(target: Target | None) -> list[Part]:

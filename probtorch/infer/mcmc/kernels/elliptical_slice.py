@@ -29,6 +29,7 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.core.typed import TensorLike
 from probtorch.infer.mcmc.kernel import Kernel, setting, statistic
+from probtorch.infer.mcmc.kernels.conditional_prior import GaussianGiven
 from probtorch.infer.mcmc.kernels.gaussian_prior import (
     Gaussian,
     check_together,
@@ -36,11 +37,10 @@ from probtorch.infer.mcmc.kernels.gaussian_prior import (
     given_gaussian,
 )
 from probtorch.infer.mcmc.kernels.random_walk import PointState
-from probtorch.infer.mcmc.randomness import Key, normals, uniform
+from probtorch.infer.mcmc.randomness import Key, uniform
 from probtorch.ops.arithmetic import where
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import log
-from probtorch.ops.reduction import sum as total
 from probtorch.ops.trigonometry import cos, sin
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class EllipticalSlice(Kernel[PointState]):
         As for `NUTS`.
     loc : array_like, shape (dim,), or dict of arrays by site, optional
         Mean of the Gaussian, of the unconstrained coordinates. By default that of the model's
-        prior, which is found from its gradient.
+        prior, which is found from its gradient; in a block of `Gibbs` that of the block's sites
+        given all others, at each step.
     covariance : array_like, shape (dim,) or (dim, dim), optional
         Its covariance, or the diagonal of it. Whatever the Gaussian, draws are of the posterior;
         good ones where it is as wide as the posterior or wider [nishihara2014]_.
@@ -113,11 +114,16 @@ class EllipticalSlice(Kernel[PointState]):
 
     loc: TensorLike | Mapping[str, TensorLike] | None = setting(default=None)
     covariance: TensorLike | None = setting(default=None)
-    gaussian: Gaussian | None = dataclasses.field(default=None, init=False)
+    gaussian: Gaussian | GaussianGiven | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_together(self.name, self.loc, self.covariance, "if the model's prior is a Gaussian")
+
+    @property
+    def follows_prior(self) -> bool:
+        """Whether the Gaussian is the model's prior."""
+        return self.covariance is None
 
     def first_values(
         self, target: Target, state: PointState, spectrum: Spectrum | None, warming: bool
@@ -129,7 +135,11 @@ class EllipticalSlice(Kernel[PointState]):
 
     def blank_values(self, dim: int, leaves: Sequence[np.ndarray]) -> Mapping[str, object]:
         """Return a Gaussian of the kind that a saved chain has."""
-        return {"gaussian": Gaussian.blank(dim, dense=any(x.ndim == 2 for x in leaves))}
+        if self.covariance is None:
+            dense = any(x.ndim == 2 for x in leaves)
+        else:
+            dense = as_tensor(self.covariance).array.ndim == 2
+        return {"gaussian": Gaussian.blank(dim, dense=dense)}
 
     def init(self, position: TensorBase, counter: TensorBase | int = 0) -> PointState:
         """Return the state at a position."""
@@ -137,15 +147,11 @@ class EllipticalSlice(Kernel[PointState]):
 
     def step(self, key: Key, state: PointState) -> tuple[PointState, EllipticalSliceInfo]:
         """Return ``(state, info)`` after an update along one ellipse."""
-        (dim,) = state.position.shape
-        gaussian = self.gaussian
-        assert gaussian is not None
-        z, counter = normals(key, state.counter, dim), state.counter + dim
-        # Both from the mean: the ellipse has the points loc + here cos(angle) + there sin(angle).
-        here, there = state.position - gaussian.loc, gaussian.metric.velocity(z)
+        assert self.gaussian is not None
+        ellipse = self.gaussian.ellipse(key, state.counter, state.position)
+        here, there, counter = ellipse.here, ellipse.there, ellipse.counter
         # Minus twice the Gaussian's log density there, from three products.
-        pull = gaussian.times_precision(here)
-        here2, both, there2 = total(pull * here), total(pull * there), total(z * z)
+        here2, both, there2 = ellipse.here2, ellipse.both, ellipse.there2
 
         def remainder(logdensity: TensorBase, c: TensorBase, s: TensorBase) -> TensorBase:
             return logdensity + 0.5 * (c * c * here2 + 2.0 * c * s * both + s * s * there2)
@@ -158,7 +164,7 @@ class EllipticalSlice(Kernel[PointState]):
             share = uniform(key, counter + 1 + tries)
             angle = where(tries == 0, first, left + (right - left) * share)
             c, s = cos(angle), sin(angle)
-            position = gaussian.loc + c * here + s * there
+            position = ellipse.loc + c * here + s * there
             logdensity = self.density(position)[0]
             left = where(angle < 0.0, angle, left)
             right = where(angle < 0.0, right, angle)

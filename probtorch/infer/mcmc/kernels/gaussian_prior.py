@@ -25,17 +25,47 @@ from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer.mcmc.metrics import DenseMetric, DiagonalMetric
+from probtorch.infer.mcmc.randomness import Key, normals
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.slots import Evaluation
 from probtorch.ops.contraction import matmul
+from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.metrics import Metric
 
-__all__ = ["Gaussian", "check_together", "gaussian_prior", "given_gaussian"]
+__all__ = [
+    *("TOLERANCE", "Ellipse", "Gaussian", "check_together", "gaussian_prior", "given_gaussian"),
+]
 
-# Gradients that differ from a Gaussian's by no more than this share of their size are rounding.
+# What differs from a Gaussian's by no more than this share of its size is rounding.
 TOLERANCE = 1e-7
+
+
+@record
+class Ellipse:
+    """The points ``loc + here cos(angle) + there sin(angle)``, as likely as each other.
+
+    Parameters
+    ----------
+    loc : Tensor, shape (dim,)
+        Mean of a Gaussian.
+    here, there : Tensor, shape (dim,)
+        From there to the present point, and to a draw of the Gaussian.
+    here2, both, there2 : Tensor, 0-d
+        Their products in the precision: minus twice the Gaussian's log density along the ellipse is
+        ``here2 cos^2 + 2 both cos sin + there2 sin^2``.
+    counter : Tensor, 0-d int64
+        The first random counter not used yet.
+    """
+
+    loc: TensorBase
+    here: TensorBase
+    there: TensorBase
+    here2: TensorBase
+    both: TensorBase
+    there2: TensorBase
+    counter: TensorBase
 
 
 @record
@@ -81,6 +111,15 @@ class Gaussian:
         if self.precision.array.ndim == 1:
             return self.precision * x
         return matmul(self.precision, x)
+
+    def ellipse(self, key: Key, counter: TensorBase, position: TensorBase) -> Ellipse:
+        """Return the ellipse through a position and a draw."""
+        (dim,) = position.array.shape
+        z = normals(key, counter, dim)
+        here, there = position - self.loc, self.metric.velocity(z)
+        pull = self.times_precision(here)
+        here2, both, there2 = total(pull * here), total(pull * there), total(z * z)
+        return Ellipse(self.loc, here, there, here2, both, there2, counter + dim)
 
 
 def check_together(owner: str, loc: object, covariance: object, instead: str) -> None:
@@ -226,10 +265,10 @@ def _gradient_of(target: ModelTarget) -> Callable[[np.ndarray], np.ndarray]:
         latent = _LatentDensity()
         evaluation = Evaluation(q, target.slots, sites=False)
         target.run(latent, evaluation)
-        total = evaluation.total()
+        found = evaluation.total()
         for term in latent.terms:
-            total = total + term
-        return total
+            found = found + term
+        return found
 
     density = NativeDensity(prior, target.dim, name=f"the prior of {target.name}")
     return lambda q: density.value_and_grad(q)[1]

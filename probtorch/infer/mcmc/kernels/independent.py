@@ -221,7 +221,10 @@ class IndependentMH(Kernel[PointState]):
         """Return a Gaussian of the kind that a saved chain has, if it has one."""
         if self.law is not None:
             return {}
-        return {"gaussian": Gaussian.blank(dim, dense=any(x.ndim == 2 for x in leaves))}
+        # That of a mode, or of draws, has all covariances.
+        given = self.covariance
+        dense = given is None or as_tensor(given).array.ndim == 2
+        return {"gaussian": Gaussian.blank(dim, dense=dense)}
 
     def attrs(self) -> dict[str, object]:
         """Return the settings that results should carry."""
