@@ -25,6 +25,7 @@ from probtorch.diagnostics.layout import PREDICTIONS, dims_key
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer.names import unknown_name
 from probtorch.infer.potential import ModelTarget, Target
+from probtorch.infer.prediction.called_model import CalledModel
 from probtorch.infer.prediction.predictive import Predictive
 
 if TYPE_CHECKING:
@@ -141,10 +142,14 @@ class SampledDraws(Draws):
         Not kept by `save` and by pickle.
     positions : ndarray, shape (chain, draw, dim), optional
         Unconstrained draws.
+    call : CalledModel, optional
+        The model and its arguments, where the draws are of no density: of particles, of runs whose
+        sites differ, of simulations. Not kept by `save` and by pickle.
     """
 
     target: Any = None  # a `ModelTarget`, mostly; gone where draws were read from a file
     positions: np.ndarray = cast("np.ndarray", None)  # which sampled draws always have
+    call: CalledModel | None = None
 
     def extended(
         self,
@@ -198,11 +203,8 @@ class SampledDraws(Draws):
         """
         groups = dict(self.groups)
         if log_likelihood is None:
-            stored = self.target is not None and self.target.parts.stored
-            known = "log_likelihood" in groups
             small = self._log_likelihood_bytes() <= LIKELIHOOD_BYTES
-            cheap = small and isinstance(self.target, ModelTarget)
-            log_likelihood = cheap and not stored and not known
+            log_likelihood = small and self._has_quick_density() and "log_likelihood" not in groups
         if log_likelihood:
             groups["log_likelihood"] = self._log_likelihood_anew() or groups.get(
                 "log_likelihood", {}
@@ -241,7 +243,7 @@ class SampledDraws(Draws):
 
         How many leading dims there are is known from the shapes that data and parameters have.
         """
-        data = getattr(self.target, "observed_data", {})
+        data = self._data()
         inner = {name: x.ndim - 2 for name, x in self.posterior.items()}
         inner |= {name: np.ndim(y) for name, y in data.items()}
         leading = {values[name].ndim - inner[name] for name in values if name in inner}
@@ -295,7 +297,12 @@ class SampledDraws(Draws):
         the inference, as `infer_discrete` does. Those inside of plates are drawn anew: each row of
         new data has its own, and so has each row of a replication.
         `Predictive(infer_discrete=True)` draws them from their posterior too.
+
+        Where sites change from run to run, the model is run once for each draw, and sites that not
+        all runs have in one shape are left out.
         """
+        if self.call is not None:
+            return self.call.predict(self, args, kwargs, seed)
         target = self._model()
         # From the positions, since the posterior may have been narrowed to some of its variables.
         latent = target.constrain_many(self.positions)
@@ -316,16 +323,20 @@ class SampledDraws(Draws):
         Returns
         -------
         dict of str to ndarray, each (chain, draw, *observations)
-            By observed site, natural log; unscaled, 0 where masked.
+            By observed site, natural log; unscaled, 0 where masked. Where sites change from run
+            to run, the model is run once for each draw, and observed sites that not all runs have
+            in one shape are left out.
 
         Raises
         ------
         ArgumentError
             If the draws do not know their model, and have no such group.
+        InferenceError
+            If the data are those of a simulator, without a density.
         """
-        if "log_likelihood" in self.groups or not isinstance(self.target, ModelTarget):
+        if "log_likelihood" in self.groups or not self._knows_its_model:
             return Draws.log_likelihood(self)
-        return self.target.log_likelihood(self.positions)
+        return self._log_likelihood_anew()
 
     def replications(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Return replications of the data, one per draw, drawn where there are none.
@@ -338,7 +349,7 @@ class SampledDraws(Draws):
         -------
         dict of str to ndarray, each (chain, draw, *shape)
         """
-        if "posterior_predictive" in self.groups or not isinstance(self.target, ModelTarget):
+        if "posterior_predictive" in self.groups or not self._knows_its_model:
             return Draws.replications(self, seed)
         return self.predict(seed=seed)
 
@@ -425,15 +436,30 @@ class SampledDraws(Draws):
         )
         return Draws.to_arviz(extended)
 
+    @property
+    def _knows_its_model(self) -> bool:
+        return self.call is not None or isinstance(self.target, ModelTarget)
+
+    def _data(self) -> Mapping[str, np.ndarray]:
+        return {**getattr(self.target, "observed_data", {}), **self.groups.get("observed_data", {})}
+
     def _log_likelihood_bytes(self) -> int:
-        data = getattr(self.target, "observed_data", {}).values()
+        data = self._data().values()
         return 8 * self.num_chains * self.num_draws * sum(y.size for y in data)
+
+    def _has_quick_density(self) -> bool:
+        """Whether densities of the data are had for all draws at once, of rows in memory."""
+        if self.call is not None:
+            return self.call.is_quick(self)
+        return isinstance(self.target, ModelTarget) and not self.target.parts.stored
 
     def _split(
         self, values: Mapping[str, np.ndarray], groups: Mapping[str, Mapping[str, object]]
     ) -> dict[str, dict[str, np.ndarray]]:
         """Prior draws as two groups: of the latent and deterministic sites, and of the data."""
-        if self.target is None:
+        if self.call is not None:
+            observed = {*self.call.observed}
+        elif self.target is None:
             # Data are what other groups have as such.
             told = {*groups.get("observed_data", ()), *groups.get("posterior_predictive", ())}
             observed = told - self.posterior.keys()
@@ -446,12 +472,14 @@ class SampledDraws(Draws):
 
     def _log_likelihood_anew(self) -> dict[str, np.ndarray]:
         """What the model says of its data, whatever groups there are; nothing without a model."""
+        if self.call is not None:
+            return self.call.log_likelihood(self)
         known = isinstance(self.target, ModelTarget)
         return self._model().log_likelihood(self.positions) if known else {}
 
     def _without_data(self) -> Callable[[], object]:
         """The model as it was called, with the data taken away."""
-        return self._model().unconditioned
+        return self._model().unconditioned if self.call is None else self.call.without_data
 
     def _model(self) -> ModelTarget:
         if isinstance(self.target, ModelTarget):
@@ -461,13 +489,15 @@ class SampledDraws(Draws):
             expected="draws that know their model",
             got="draws of a hand-written density"
             if self.target
-            else "draws read from a file, or of no density: of particles, or of a table",
+            else "draws read from a file or a pickle, or of a table"
+            if self.call is None
+            else "draws of no density: of particles, runs or simulations",
             fix="write Predictive(model, draws)(...), and give it to to_arviz",
         )
 
     def __getstate__(self) -> dict[str, object]:
         # A model is code, which the process that reads a file of draws may not have.
-        return {**self.__dict__, "target": None}
+        return {**self.__dict__, "target": None, "call": None}
 
     def __copy__(self) -> SampledDraws:
         return self  # it never changes
@@ -511,15 +541,21 @@ def _check_named(
 def with_model(given: Draws | HasDraws, subject: str) -> tuple[SampledDraws, ModelTarget]:
     """Return draws and the target of the model that they are of.
 
+    Draws of particles or runs get the density of their model here, where it has one.
+
     Raises
     ------
     InferenceError
-        If they know none.
+        If they know none, or it is no density on R^n.
     """
-    draws = drawn(given, subject)
-    target = getattr(draws, "target", None)
+    draws = cast("SampledDraws", drawn(given, subject))
+    target, call = getattr(draws, "target", None), getattr(draws, "call", None)
+    if isinstance(call, CalledModel) and target is None:
+        target = call.target()
+        positions = call.positions(draws, target)
+        draws = dataclasses.replace(draws, target=target, positions=positions)
     if isinstance(target, ModelTarget):
-        return cast("SampledDraws", draws), target
+        return draws, target
     raise InferenceError(
         subject,
         expected="draws that know their model, as MCMC and SVI return them",

@@ -29,7 +29,7 @@ from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.sequential.weights import ancestors, log_mean, uniforms
 from probtorch.infer.starts.path_starts import Evaluations
 from probtorch.infer.vi.guide_quality import judge, quality_of
-from probtorch.infer.vi.of_draws import OfDraws
+from probtorch.infer.vi.with_ratios import WithRatios
 
 __all__ = ["Approximation", "NormalApproximation", "free_values", "target_of"]
 
@@ -39,7 +39,7 @@ POOL, SMALLEST_POOL = 4, 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Approximation(OfDraws):
+class Approximation(WithRatios):
     """An approximation of a posterior by something with a density.
 
     Attributes

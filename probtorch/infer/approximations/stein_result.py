@@ -24,6 +24,7 @@ from probtorch.infer.potential import Target
 from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.sequential.weights import uniforms
 from probtorch.infer.vi.guide_quality import judge, quality_of
+from probtorch.infer.vi.with_ratios import WithRatios
 
 if TYPE_CHECKING:
     from probtorch.infer.approximations.stein_vi import SteinVI
@@ -34,7 +35,7 @@ Tensors = dict[str, TensorBase]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SteinVIResult:
+class SteinVIResult(WithRatios):
     """What `SteinVI.run` returns.
 
     Attributes
@@ -60,6 +61,7 @@ class SteinVIResult:
     kwargs: dict[str, object] = field(default_factory=dict)
     seconds: float = 0.0
     interrupted: bool = False
+    _made: dict[object, SampledDraws] = field(default_factory=dict)
 
     def draws(self, num_draws: int = 1000, *, seed: int | Generator = 0) -> SampledDraws:
         """Return draws of the mixture as one chain, as many of each guide but for one.
@@ -68,6 +70,7 @@ class SteinVIResult:
         ----------
         num_draws : int
         seed : int or Generator
+            Where they are drawn from; an int gives the same draws every time.
 
         Returns
         -------
@@ -81,7 +84,17 @@ class SteinVIResult:
             If the mixture is too far from the posterior, or too narrow, to stand for it.
         """
         count = count_of("SteinVIResult.draws", "num_draws", num_draws)
-        stein, generator = self.stein, generator_of(seed)
+        key = (count, seed)
+        if not isinstance(seed, Generator) and key in self._made:
+            return self._made[key]
+        made = self._draw(count, generator_of(seed))
+        judge(made, "the mixture of guides", "take more steps or particles, or sample with NUTS")
+        if not isinstance(seed, Generator):
+            self._made[key] = made
+        return made
+
+    def _draw(self, count: int, generator: Generator) -> SampledDraws:
+        stein = self.stein
         own = {name: self.params[name] for name in stein._leaves}
         shared = {name: self.params[name] for name in stein._shared}
         args, kwargs = stein._meet(self.args, self.kwargs)
@@ -122,14 +135,7 @@ class SteinVIResult:
             "interrupted": self.interrupted,
             **quality.attrs,
         }
-        made = make_draws(target, points[None], {n: x[None] for n, x in stats.items()}, attrs)
-        judge(made, "the mixture of guides", "take more steps or particles, or sample with NUTS")
-        return made
-
-    @property
-    def pareto_k(self) -> float:
-        """Shape of the tail of the importance ratios of 1000 draws; see `draws`."""
-        return float(self.draws().attrs["pareto_k"])
+        return make_draws(target, points[None], {n: x[None] for n, x in stats.items()}, attrs)
 
     def __repr__(self) -> str:
         last = f", last loss {self.losses[-1]:.6g}" if len(self.losses) else ""

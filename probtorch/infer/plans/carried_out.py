@@ -53,11 +53,12 @@ from probtorch.infer.plans.planning import (
 from probtorch.infer.plans.time_given import TimeGiven
 from probtorch.infer.plans.until import Until
 from probtorch.infer.potential import Target
+from probtorch.infer.prediction.each_run import Values
 from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.importance import Importance
 from probtorch.infer.sequential.particle_gibbs import ParticleGibbs
-from probtorch.infer.sequential.run_draws import RunDraws, Values
+from probtorch.infer.sequential.run_draws import RunDraws
 from probtorch.infer.sequential.weighted_draws import ImportanceWarning
 from probtorch.infer.slots import SitesChangedError
 from probtorch.infer.starts.initialization import Strategy

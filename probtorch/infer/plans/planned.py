@@ -18,13 +18,14 @@ from probtorch.errors import ArgumentError, ProbtorchError
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.plans.carried_out import Instead, Methods
 from probtorch.infer.plans.facts import Facts, gradient_seconds, look_at
-from probtorch.infer.plans.fitted import CalledModel, Fitted
+from probtorch.infer.plans.fitted import Fitted
 from probtorch.infer.plans.given_engine import made_for
 from probtorch.infer.plans.judged import JUDGES
 from probtorch.infer.plans.modes import separate_modes
 from probtorch.infer.plans.planning import FEW, planned
 from probtorch.infer.plans.time_given import TimeGiven
 from probtorch.infer.potential import Target
+from probtorch.infer.prediction.called_model import CalledModel
 from probtorch.infer.results import SampledDraws
 from probtorch.infer.slots import SitesChangedError
 from probtorch.infer.starts.initialization import Strategy
@@ -202,13 +203,14 @@ def fit(
     fields["attrs"] = {**draws.attrs, "plan": str(plan), "verdict": said}
     if verbose:
         print(f"verdict: {said}", flush=True)
-    call = None
-    if plan.method in ("exact", "particles") or draws.target is None:
+    if draws.target is None and draws.call is None:
         latent = (*facts.continuous, *facts.finite, *facts.unbounded)
-        call = CalledModel(model, args, kwargs, latent, facts.observed)
+        there = tuple(name for name in latent if name in draws)
+        unseen = tuple(name for name in latent if name not in draws)
+        fields["call"] = CalledModel(model, args, kwargs, there, facts.observed, unseen)
     return Fitted(
         **fields, plan=plan, engine=found.engine, verdict=said, trusted=trusted,
-        values=found.values, call=call,
+        values=found.values,
     )  # fmt: skip
 
 

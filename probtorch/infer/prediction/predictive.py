@@ -267,7 +267,7 @@ class Predictive:
 
 def log_likelihood(
     model: Callable[..., object],
-    posterior_samples: Mapping[str, TensorLike] | Draws,
+    posterior_samples: Mapping[str, TensorLike] | Draws | HasDraws,
     *args: object,
     parallel: bool | None = None,
     batch_ndims: int | None = None,
@@ -279,7 +279,7 @@ def log_likelihood(
     ----------
     model : callable
     posterior_samples : dict of str to array_like, or Draws
-        A value per draw for every latent site.
+        A value per draw for every latent site; or what has draws, an `MCMC` that has run.
     *args, **kwargs
         What the model is called with.
     parallel : optional
@@ -299,8 +299,8 @@ def log_likelihood(
         If a latent site has no samples, or a name is unknown.
     """
     check_model(model, "log_likelihood")
-    if isinstance(posterior_samples, Draws):
-        posterior_samples, batch_ndims = posterior_samples.posterior, 2
+    if not isinstance(posterior_samples, Mapping):
+        posterior_samples, batch_ndims = drawn(posterior_samples, "log_likelihood").posterior, 2
     samples = {n: as_array(x) for n, x in posterior_samples.items()}
     with without_gradients():
         runs = PredictionRuns(model, args, kwargs, samples, {}, Generator(0))

@@ -19,10 +19,10 @@ import numpy as np
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.typed import TensorLike
-from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.errors import InferenceError
 from probtorch.infer.control import Interrupt
+from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.importance import checked_count
 from probtorch.infer.sequential.simulations import (
     Distance,
@@ -113,7 +113,7 @@ class ABC(Simulating):
         *args: object,
         max_seconds: float | None = None,
         **kwargs: object,
-    ) -> Draws:
+    ) -> SampledDraws:
         """Simulate and keep.
 
         Parameters
@@ -128,7 +128,7 @@ class ABC(Simulating):
 
         Returns
         -------
-        Draws
+        SampledDraws
             One chain of independent draws, the closest first; `sample_stats` has ``distance``, and
             `attrs` the ``epsilon`` that was kept to, and ``num_simulations``.
 
@@ -170,7 +170,7 @@ class ABC(Simulating):
         facts: dict[str, object] = {
             "epsilon": epsilon, "num_simulations": len(away), "interrupted": interrupt.heeded,
         }  # fmt: skip
-        return self._draws(params, away[kept], facts)
+        return self._draws(problem, params, away[kept], facts)
 
 
 explain_calls(globals())

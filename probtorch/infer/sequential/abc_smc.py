@@ -19,7 +19,6 @@ import numpy as np
 from probtorch.core.rng import Generator, default_generator
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.typed import TensorLike, Tree
-from probtorch.diagnostics.draws import Draws
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, user_frame
@@ -27,6 +26,7 @@ from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.control import Interrupt
 from probtorch.infer.mcmc.kernel import checked
 from probtorch.infer.potential import ModelTarget
+from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.abc import SimulationWarning
 from probtorch.infer.sequential.importance import checked_count
 from probtorch.infer.sequential.saved_particles import (
@@ -138,7 +138,7 @@ class ABCSMC(Simulating):
         checkpoint_every: float | None = None,
         max_seconds: float | None = None,
         **kwargs: object,
-    ) -> Draws:
+    ) -> SampledDraws:
         """Bring particles close to the data.
 
         Parameters
@@ -152,7 +152,7 @@ class ABCSMC(Simulating):
 
         Returns
         -------
-        Draws
+        SampledDraws
             One chain; `attrs` has the ``epsilon`` that was come to, and of each stage ``epsilons``
             and ``acceptance_rates``. After Ctrl-C the particles are as close as they were then, and
             ``attrs["interrupted"]`` is true.
@@ -226,7 +226,8 @@ class ABCSMC(Simulating):
             "num_simulations": stages.simulations,
             "interrupted": interrupt.asked,
         }
-        return self._draws({n: params[n] for n in problem.parameters}, stages.away, facts)
+        params = {n: params[n] for n in problem.parameters}
+        return self._draws(problem, params, stages.away, facts)
 
     def _settings(self) -> dict[str, object]:
         """What a checkpoint has to agree in."""

@@ -191,6 +191,8 @@ class AIS(MovedParticles["_Way"]):
             dims=run.target.dims,
             coords=run.target.coords,
             attrs=facts,
+            target=run.target,
+            positions=way.positions,
         )
 
     def _path(self, target: Target) -> TemperedPath:

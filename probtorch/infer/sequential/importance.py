@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,10 +27,11 @@ from probtorch.effects.handlers import substitute
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.control import Interrupt, positive
-from probtorch.infer.labels import Labels, labels_of
+from probtorch.infer.labels import Labels, labels_of, with_gaps
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import OUTSIDE, untraced
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
+from probtorch.infer.prediction.called_model import CalledModel
 from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.sequential.weighted_draws import ImportanceWarning, WeightedDraws, weighted
 from probtorch.infer.sequential.weights import effective_size
@@ -167,6 +169,8 @@ class Importance:
         interrupt = Interrupt(f"{self.name}.run", max_seconds)
         generator = self._generator or default_generator
         state = generator.get_state()
+        with self._surroundings():
+            called = CalledModel(self.model, args, kwargs, (), ())
         with (
             no_grad(),
             untraced(),
@@ -175,14 +179,14 @@ class Importance:
             interrupt,
         ):
             try:
-                return self._drawn(args, kwargs, generator, wanted, interrupt)
+                return self._drawn(called, generator, wanted, interrupt)
             except OUTSIDE as error:
                 # Draws that cannot have made the data have no weight; unless it is a parameter
                 # that is bad, which then makes weights that are nan.
                 generator.set_state(state)
                 with validation_enabled(False):
                     try:
-                        return self._drawn(args, kwargs, generator, wanted, interrupt)
+                        return self._drawn(called, generator, wanted, interrupt)
                     except InferenceError as other:
                         raise (error if "nan" in str(other.got) else other) from None
 
@@ -192,12 +196,12 @@ class Importance:
 
     def _drawn(
         self,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
+        called: CalledModel,
         generator: Generator,
         wanted: float | None,
         interrupt: Interrupt,
     ) -> WeightedDraws:
+        args, kwargs = called.args, dict(called.kwargs)
         guide = prior if self.guide is None else self.guide
         first = run_pair(self.model, guide, args, kwargs, allow_missing=True)
         for site in first.model.nodes.values():
@@ -242,6 +246,8 @@ class Importance:
             values=() if same else tuple(rows),
             dims=labels.dims,
             coords=labels.coords,
+            groups={"observed_data": labels.observed, "constant_data": labels.constant},
+            call=replace(called, latent=tuple(_latent(first)), observed=tuple(labels.observed)),
             attrs={
                 "inference_library": "probtorch",
                 "inference_method": self.name,
@@ -258,10 +264,10 @@ class Importance:
         kwargs: dict[str, object],
     ) -> Labels:
         found = labels_of(first.model, samples, self.model, args, kwargs)
-        dims = {n: d for n, d in found.dims.items() if n in samples}
+        dims = {n: d for n, d in found.dims.items() if n in {*samples, *found.observed}}
         used = {d for names in dims.values() for d in names}
         coords = {d: list(c) for d, c in found.coords.items() if d in used}
-        return Labels(dims, coords, found.observed, found.constant)
+        return Labels(dims, coords, with_gaps(found.observed, [first.model]), found.constant)
 
     def _together(
         self,

@@ -288,6 +288,8 @@ class NestedSampler(MovedParticles[NestedCourse]):
             dims=target.dims,
             coords=target.coords,
             attrs={"model_name": target.name, **facts},
+            target=target,
+            positions=course.dead_positions,
         )
         count = self.num_samples or max(1, round(ess))
         weights = np.exp(log_weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -11,16 +12,21 @@ from typing import ClassVar
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
+from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator, default_generator, generator_of
 from probtorch.core.signatures import explain_calls
+from probtorch.effects.handlers import substitute
 from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.control import Interrupt
+from probtorch.infer.labels import labels_of, with_gaps
 from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.model_calls import check_model, check_model_call
-from probtorch.infer.model_runs import in_float64, lifted, untraced
+from probtorch.infer.model_runs import in_float64, lifted, out_of_sight, untraced
+from probtorch.infer.prediction.called_model import CalledModel
+from probtorch.infer.prediction.each_run import shared_sites, unshared_sites
 from probtorch.infer.sequential.importance import checked_count
 from probtorch.infer.sequential.run_course import RunCourse, RunMoves
-from probtorch.infer.sequential.run_draws import RunDraws, shared_sites, unshared_sites
+from probtorch.infer.sequential.run_draws import RunDraws
 from probtorch.infer.sequential.saved_particles import SavedParticles, seed_text
 
 __all__ = ["RunEngine"]
@@ -116,23 +122,24 @@ class RunEngine(abc.ABC):
         budget = Budget(until_ess, None, f"{name}.run")
         interrupt = Interrupt(f"{name}.run", max_seconds)
         check_model_call(self.model, args, kwargs, f"{name}(...).run")
+        called = CalledModel(self.model, lifted(args), lifted(kwargs), (), ())
         generators = (self._generator or default_generator).spawn(self.num_chains)
         saved = SavedParticles(
             name, checkpoint, checkpoint_every, self._settings(), args, kwargs, began
         )
         with saved, no_grad(), in_float64(), untraced(), interrupt:
             course = RunCourse(name, self, generators, saved, interrupt)
-            moves = self._moves(lifted(args), lifted(kwargs))
+            moves = self._moves(called.args, dict(called.kwargs))
             if saved.values is not None:
                 course.restore(saved.values, moves)
             course.to_the_end(moves)
-            draws = self._draws(course, moves)
+            draws = self._draws(course, moves, called)
             while more := budget.missing(draws):
                 course.extend(more, moves)
-                draws = self._draws(course, moves)
+                draws = self._draws(course, moves, called)
         return draws
 
-    def _draws(self, course: RunCourse, moves: RunMoves) -> RunDraws:
+    def _draws(self, course: RunCourse, moves: RunMoves, called: CalledModel) -> RunDraws:
         """The draws of a course, as they are now."""
         values = tuple(tuple(draw for draw, _, _ in chain) for chain in course.chains)
         stats = {
@@ -148,7 +155,7 @@ class RunEngine(abc.ABC):
         }
         shared = shared_sites(values)
         attrs |= unshared_sites(values, shared)
-        return RunDraws(shared, stats, attrs=attrs, values=values)
+        return _labelled(RunDraws(shared, stats, attrs=attrs, values=values), called)
 
     def _settings(self) -> dict[str, object]:
         """What a checkpoint has to agree in."""
@@ -159,6 +166,27 @@ class RunEngine(abc.ABC):
             "num_chains": self.num_chains,
             "seed": seed_text(self._generator),
         }
+
+
+def _labelled(draws: RunDraws, called: CalledModel) -> RunDraws:
+    """Draws with what the first of the runs tells: names, data, the model with its sites."""
+    values, shared = draws.values[0][0], draws.posterior
+    known = {name: wrap(x) for name, x in values.items()}
+    args, kwargs = called.args, dict(called.kwargs)
+    with no_grad(), out_of_sight(substitute(data=known), precise=True) as seen:
+        called.model(*args, **kwargs)
+    labels = labels_of(seen, shared, called.model, args, kwargs)
+    dims = {n: d for n, d in labels.dims.items() if n in shared or n in labels.observed}
+    used = {d for names in dims.values() for d in names}
+    observed = with_gaps(labels.observed, [seen])
+    latent = tuple(n for n in values if n in seen.stochastic_nodes)
+    return dataclasses.replace(
+        draws,
+        dims=dims,
+        coords={d: c for d, c in labels.coords.items() if d in used},
+        groups={"observed_data": observed, "constant_data": labels.constant},
+        call=dataclasses.replace(called, latent=latent, observed=tuple(observed)),
+    )
 
 
 explain_calls(globals())

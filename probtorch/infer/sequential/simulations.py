@@ -7,6 +7,7 @@ their settings, and the look at one run that makes a problem of model and data.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +18,18 @@ from numpy.typing import ArrayLike
 from probtorch.backends.registry import to_host
 from probtorch.core.rng import Generator, default_generator, generator_of
 from probtorch.core.typed import TensorLike, Tree
-from probtorch.diagnostics.draws import Draws
 from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.site import Site, as_value
 from probtorch.errors import ArgumentError, ModelError, ShapeError
+from probtorch.infer.labels import Labels, labels_of
 from probtorch.infer.mcmc.kernel import checked
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import in_float64, lifted, untraced
 from probtorch.infer.names import unknown_name
+from probtorch.infer.prediction.called_model import CalledModel
 from probtorch.infer.prediction.predictive import Predictive
+from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.saved_particles import TOLERANCE
 
 __all__ = ["Arrays", "Distance", "Simulating", "SimulationProblem", "Summary"]
@@ -48,6 +51,9 @@ class SimulationProblem:
     first: Mapping[str, Site]  # the sites of a run
     summary: Summary | None
     distance: Distance | None
+    called: CalledModel
+    labels: Labels
+    nuisance: list[str]  # latent sites that are drawn anew in each run
     scale: np.ndarray | None = None
 
     def simulated(self, generator: Generator, params: Arrays | None, count: int) -> Arrays:
@@ -189,6 +195,7 @@ class Simulating:
                 fix='write run({"y": y}, ...), and leave the data out of the arguments',
             )
         generator = self._generator or default_generator
+        called = CalledModel(self.model, lifted(args), lifted(kwargs), (), ())
         with in_float64():
             args, kwargs = lifted(args), lifted(kwargs)
             data = {n: to_host(lifted(as_value(x, n)).array) for n, x in observed.items()}
@@ -222,11 +229,22 @@ class Simulating:
                 got=", ".join(map(repr, chosen)) or "none",
                 fix="sample them in the model; other sites are drawn anew in each simulation",
             )
+        nuisance = [
+            n for n, s in sites.items() if s.kind == "sample" and n not in data and n not in chosen
+        ]
+        labels = labels_of(first, {*chosen, *data}, self.model, args, kwargs)
         return SimulationProblem(
-            self.model, args, kwargs, data, chosen, sites, self.summary, self.distance
-        )
+            self.model, args, kwargs, data, chosen, sites, self.summary, self.distance, called,
+            labels, nuisance,
+        )  # fmt: skip
 
-    def _draws(self, params: Arrays, distance: np.ndarray, facts: dict[str, object]) -> Draws:
+    def _draws(
+        self,
+        problem: SimulationProblem,
+        params: Arrays,
+        distance: np.ndarray,
+        facts: dict[str, object],
+    ) -> SampledDraws:
         attrs = {
             "inference_library": "probtorch",
             "inference_method": self.name,
@@ -234,4 +252,20 @@ class Simulating:
             **facts,
         }
         posterior = {name: x[None] for name, x in params.items()}
-        return Draws(posterior, {"distance": distance[None]}, attrs=attrs)
+        dims, coords = problem.labels.dims, problem.labels.coords
+        used = {dim for names in dims.values() for dim in names}
+        return SampledDraws(
+            posterior,
+            {"distance": distance[None]},
+            dims=dims,
+            coords={d: c for d, c in coords.items() if d in used},
+            groups={"observed_data": problem.observed, "constant_data": problem.labels.constant},
+            attrs=attrs,
+            call=dataclasses.replace(
+                problem.called,
+                latent=tuple(posterior),
+                observed=tuple(problem.observed),
+                unseen=tuple(problem.nuisance),
+                data=problem.observed,
+            ),
+        )

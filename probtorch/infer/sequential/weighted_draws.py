@@ -1,8 +1,9 @@
 """`WeightedDraws`: draws of a proposal with their importance weights, and how far to believe them.
 
 What the importance samplers of this room return. The draws themselves are those of the proposal:
-expectations take the weights into account, and `draws` makes draws of the posterior of them. The
-weights are smoothed by PSIS (diagnostics/psis.py), whose `pareto_k` says when not to trust them.
+expectations take the weights into account, and `draws` makes draws of the posterior of them, which
+summaries, predictions and what ArviZ gets are made of (of_draws.py). The weights are smoothed by
+PSIS (diagnostics/psis.py), whose `pareto_k` says when not to trust them.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from probtorch.diagnostics.psis import MIN_DRAWS, pareto_k_limit, psis
 from probtorch.distributions.empirical import Empirical
 from probtorch.errors import ArgumentError, InferenceError, user_frame
 from probtorch.infer.names import unknown_name
-from probtorch.infer.results import SampledDraws
-from probtorch.infer.sequential.run_draws import RunDraws, Values, unshared_sites
+from probtorch.infer.of_draws import OfDraws
+from probtorch.infer.potential import Target
+from probtorch.infer.prediction.called_model import CalledModel
+from probtorch.infer.prediction.each_run import Values, unshared_sites
+from probtorch.infer.results import SampledDraws, make_draws
+from probtorch.infer.sequential.run_draws import RunDraws
 from probtorch.infer.sequential.weights import ancestors, effective_size, log_mean
 from probtorch.tensor import Tensor
 
@@ -39,7 +44,7 @@ class ImportanceWarning(InferenceWarning):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WeightedDraws:
+class WeightedDraws(OfDraws):
     """Draws of a proposal, and what each of them weighs.
 
     Attributes
@@ -63,6 +68,13 @@ class WeightedDraws:
         Names of dims, and labels along them.
     attrs : dict
         Facts of the run.
+    groups : dict of str to dict
+        Data, which go with the draws: ``observed_data`` and ``constant_data``.
+    call : CalledModel or None
+        The model and its arguments, where there is no `target`. Not kept by pickle.
+    target, positions
+        The density that was sampled, and the draws as points of it, shape (num_samples, dim). The
+        density is not kept by pickle.
     """
 
     samples: Mapping[str, np.ndarray]
@@ -75,6 +87,11 @@ class WeightedDraws:
     dims: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
     coords: Mapping[str, Sequence[object]] = field(default_factory=dict)
     attrs: Mapping[str, object] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    call: CalledModel | None = None
+    target: Target | None = None
+    positions: np.ndarray | None = None
+    _made: dict[object, SampledDraws] = field(default_factory=dict)
 
     @property
     def num_samples(self) -> int:
@@ -163,7 +180,7 @@ class WeightedDraws:
         return found.reshape(*levels.shape, *x.shape[1:])
 
     def draws(
-        self, num_draws: int | None = None, *, seed: int | Generator | None = None
+        self, num_draws: int | None = None, *, seed: int | Generator | None = 0
     ) -> SampledDraws:
         """Return draws of the posterior: those of the proposal, resampled by their weights.
 
@@ -172,11 +189,12 @@ class WeightedDraws:
         num_draws : int, optional
             As many as there are weighted ones by default. Heavy ones appear several times.
         seed : int or Generator, optional
-            Where random numbers come from; the default generator if None.
+            Where random numbers come from; an int gives the same draws every time. The default
+            generator if None.
 
         Returns
         -------
-        Draws
+        SampledDraws
             One chain; `attrs` has the evidence, the effective size and `pareto_k`. `RunDraws` where
             sites change from draw to draw.
 
@@ -193,8 +211,17 @@ class WeightedDraws:
                 fix="read .values, one dict a draw, or use expectation(fn)",
             )
         count = self.num_samples if num_draws is None else num_draws
-        rng = generator_of(seed)
-        rows = ancestors(self.weights / self.weights.sum(), count, rng, "stratified")
+        key, again = (count, seed), isinstance(seed, int)
+        if again and key in self._made:
+            return self._made[key]
+        rows = ancestors(self.weights / self.weights.sum(), count, generator_of(seed), "stratified")
+        made = self._resampled(rows)
+        if again:
+            self._made[key] = made
+        return made
+
+    def _resampled(self, rows: np.ndarray) -> SampledDraws:
+        """Return the draws in these rows, equal in weight."""
         posterior = {name: x[rows][None] for name, x in self.samples.items()}
         facts = {
             "log_evidence": self.log_evidence,
@@ -202,13 +229,34 @@ class WeightedDraws:
             "pareto_k": self.pareto_k,
             "weighted_ess": self.ess,
         }
-        dims = {name: self.dims[name] for name in posterior if name in self.dims}
-        attrs = {**self.attrs, **facts}
-        if not self.values:
-            return SampledDraws(posterior, dims=dims, coords=self.coords, attrs=attrs)
-        values = (tuple(self.values[i] for i in rows),)
-        attrs |= unshared_sites(values, posterior)
-        return RunDraws(posterior, dims=dims, coords=self.coords, attrs=attrs, values=values)
+        attrs: dict[str, object] = {**self.attrs, **facts}
+        if self.target is not None and self.positions is not None:
+            return make_draws(
+                self.target, self.positions[rows][None], {}, attrs, posterior=posterior
+            )
+        values = (tuple(self.values[i] for i in rows),) if self.values else ()
+        shown = {*posterior, *self.groups.get("observed_data", ())}
+        made = SampledDraws(
+            posterior,
+            dims={name: names for name, names in self.dims.items() if name in shown},
+            coords=self.coords,
+            groups=self.groups,
+            attrs=attrs | unshared_sites(values, posterior),
+            call=self.call,
+        )
+        return RunDraws(**vars(made), values=values) if values else made
+
+    def _verdict(self, draws: SampledDraws) -> str:
+        worth = f"{self.num_samples} weighted draws are worth {self.ess:.0f}"
+        if math.isnan(self.pareto_k):
+            return f"{worth}."
+        limit = pareto_k_limit(self.num_samples)
+        word = "within" if self.pareto_k <= limit else "above"
+        return f"{worth}; Pareto k of their weights: {self.pareto_k:.2f}, {word} {limit:.2f}."
+
+    def __getstate__(self) -> dict[str, object]:
+        # A model is code, which the process that reads them may not have.
+        return {**OfDraws.__getstate__(self), "target": None, "call": None}
 
     def marginal(self, name: str) -> Empirical:
         """Return the weighted draws of one site as a distribution."""
@@ -244,12 +292,16 @@ def weighted(
     dims: Mapping[str, Sequence[str | None]] | None = None,
     coords: Mapping[str, Sequence[object]] | None = None,
     attrs: Mapping[str, object] | None = None,
+    groups: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    call: CalledModel | None = None,
+    target: Target | None = None,
+    positions: np.ndarray | None = None,
 ) -> WeightedDraws:
     """Judge importance ratios, warn where they are bad, and put them beside their draws.
 
     Parameters
     ----------
-    samples, log_ratios, values, dims, coords, attrs
+    samples, log_ratios, values, dims, coords, attrs, groups, call, target, positions
         See `WeightedDraws`.
     owner : str
         What made the draws, for messages.
@@ -286,7 +338,7 @@ def weighted(
             k = -math.inf
     made = WeightedDraws(
         samples, log_ratios, log_weights, k, evidence, error, values, dims or {}, coords or {},
-        attrs or {},
+        attrs or {}, groups or {}, call, target, positions,
     )  # fmt: skip
     if count >= MIN_DRAWS and k > pareto_k_limit(count):
         warnings.warn_explicit(

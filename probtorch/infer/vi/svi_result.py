@@ -36,7 +36,7 @@ from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.vi.guide_quality import Quality, judge, quality_of
-from probtorch.infer.vi.of_draws import OfDraws
+from probtorch.infer.vi.with_ratios import WithRatios
 
 if TYPE_CHECKING:
     from probtorch.core.typed import Tree
@@ -55,7 +55,7 @@ _Part: TypeAlias = tuple[
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SVIResult(OfDraws):
+class SVIResult(WithRatios):
     """The end of `SVI.run`.
 
     Attributes

@@ -88,7 +88,7 @@ def some_flips(y=None):
 
 @pytest.mark.parametrize("model", [flips, some_flips])
 def test_what_is_predicted_goes_to_arviz_beside_the_draws(model):
-    """As for all other engines; they do not know the model, so that prediction is asked for."""
+    """As for all other engines; what is given, or what the draws make of their model."""
     draws = Importance(model, num_samples=200, seed=0).run(Y).draws(50, seed=1)
     told = Predictive(model, draws, return_sites=["y"], seed=2)()
     prior = Predictive(model, num_samples=20, return_sites=[*draws, "y"], seed=2)()
@@ -102,8 +102,16 @@ def test_what_is_predicted_goes_to_arviz_beside_the_draws(model):
     assert list(data["prior_predictive"].data_vars) == ["y"]
     assert list(data["prior"].data_vars) == list(draws)
     assert data["constant_data"]["x"].shape == (4,)
-    with pytest.raises(InferenceError, match=r"(?s)know their model.*give it to to_arviz"):
-        draws.to_arviz(posterior_predictive=True)
+    whole = draws.extended(log_likelihood=True, posterior_predictive=True, prior=20, seed=2).groups
+    runs = getattr(draws, "values", [[{"p": p} for p in draws["p"][0]]] if "p" in draws else ())
+    p = np.array([[run.get("p", 0.5) for run in runs[0]]])
+    expected = stats.bernoulli.logpmf(Y.numpy(), p[..., None])
+    np.testing.assert_allclose(whole["log_likelihood"]["y"], expected, rtol=1e-5)
+    again = whole["posterior_predictive"]["y"]
+    # 200 zeros and ones, 4.5 standard errors.
+    assert again.shape == (1, 50, 4) and abs(again.mean() - p.mean()) < 4.5 * 0.5 / np.sqrt(200)
+    assert set(whole["prior_predictive"]) == {"y"} and set(whole["prior"]) >= set(draws)
+    np.testing.assert_array_equal(whole["observed_data"]["y"], Y.numpy())
 
 
 def test_guide_that_is_the_posterior_has_equal_weights():

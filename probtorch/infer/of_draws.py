@@ -1,4 +1,8 @@
-"""`OfDraws`: what results have that are told by draws, which are made when they are asked for."""
+"""`OfDraws`: what results have that are told by draws, which are made when they are asked for.
+
+So a fitted guide, an approximation and weighted particles answer to the calls that `SampledDraws`
+(results.py) answers to.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,6 @@ import numpy as np
 from probtorch.core.rng import Generator
 from probtorch.diagnostics.summary import Summary
 from probtorch.infer.results import ArvizGroups, SampledDraws
-from probtorch.infer.vi.guide_quality import verdict
 
 if TYPE_CHECKING:
     import arviz
@@ -23,24 +26,21 @@ __all__ = ["OfDraws"]
 
 
 class OfDraws(abc.ABC):
-    """Base of results with independent draws and their importance ratios.
-
-    `draws` keeps in `_made` what it has drawn.
-    """
+    """Base of results with a method `draws`, which keeps in `_made` what it has drawn."""
 
     @abc.abstractmethod
     def draws(self) -> SampledDraws:
-        """Return draws as one chain, with ``attrs["pareto_k"]``."""
+        """Return draws of equal weight as one chain, the same ones every time."""
 
-    @property
-    def pareto_k(self) -> float:
-        """Shape of the tail of the importance ratios of 1000 draws; see `draws`."""
-        return float(self.draws().attrs["pareto_k"])
+    @abc.abstractmethod
+    def _verdict(self, draws: SampledDraws) -> str:
+        """How far the draws are to be believed, as a sentence."""
 
-    @property
-    def samples(self) -> dict[str, np.ndarray]:
-        """1000 draws by site, each (draw, *shape)."""
-        return self.draws().get_samples()
+    def get_samples(
+        self, group_by_chain: bool = False, names: str | Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return `draws` by site, each (draw, *shape); see `Draws.get_samples`."""
+        return self.draws().get_samples(group_by_chain, names)
 
     def summary(
         self,
@@ -62,13 +62,25 @@ class OfDraws(abc.ABC):
         """
         draws = self.draws()
         table = draws.summary(names=names, hdi_prob=hdi_prob, round_to=round_to)
-        return dataclasses.replace(table, notes=(*table.notes, verdict(draws)))
+        return dataclasses.replace(table, notes=(*table.notes, self._verdict(draws)))
 
     def predict(
         self, *args: object, seed: int | Generator | None = None, **kwargs: object
     ) -> dict[str, np.ndarray]:
         """Draw what the model predicts, one replication per draw; see `SampledDraws.predict`."""
         return self.draws().predict(*args, seed=seed, **kwargs)
+
+    def log_likelihood(self) -> dict[str, np.ndarray]:
+        """Return the log density of each observation; see `SampledDraws.log_likelihood`."""
+        return self.draws().log_likelihood()
+
+    def replications(self, seed: int = 0) -> dict[str, np.ndarray]:
+        """Return replications of the data, one per draw; see `SampledDraws.replications`."""
+        return self.draws().replications(seed)
+
+    def extended(self, **groups: Unpack[ArvizGroups]) -> SampledDraws:
+        """Return the draws with more groups of ArviZ's schema; see `SampledDraws.extended`."""
+        return self.draws().extended(**groups)
 
     def to_arviz(self, **groups: Unpack[ArvizGroups]) -> arviz.InferenceData | xarray.DataTree:
         """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""
