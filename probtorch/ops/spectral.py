@@ -46,8 +46,23 @@ from probtorch.ops.workspace import eigh_space, svd_space
 if TYPE_CHECKING:
     from probtorch.core.op import Attrs
 
-__all__ = ["SVD", "eigh", "eigvalsh", "finite", "finite_replay", "svd", "svdvals", "without_phase"]
+__all__ = [
+    "SVD",
+    "TELLING",
+    "eigh",
+    "eigvalsh",
+    "finite",
+    "finite_replay",
+    "svd",
+    "svdvals",
+    "without_phase",
+]
 
+# The sign of a real vector is that of its first element of more than so much of the largest size.
+# LAPACK's is an accident of rounding: eager and native code, which call different builds, differed
+# in one of 100 matrices of 3 x 3 in single precision. The largest element itself would not do: of
+# (1, -1) it is either. No ratio that matrices of simple numbers have is this one.
+TELLING = 0.37
 
 def finite(name: str, a: np.ndarray) -> np.ndarray:
     """Return the array `a`; on infinities LAPACK's singular values would never be done."""
@@ -90,7 +105,21 @@ def _gaps(values: TensorBase, rtol: float) -> TensorBase:
 
 
 def _run_eigh(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return tuple(namespace(a).linalg.eigh(finite("eigh", a)))
+    values, vectors = namespace(a).linalg.eigh(finite("eigh", a))
+    return values, (vectors * _signs(vectors) if _signed(vectors) else vectors)
+
+
+def _signed(vectors: np.ndarray) -> bool:
+    """Whether there are signs to settle: complex vectors have angles, which stay LAPACK's."""
+    return bool(vectors.size) and vectors.dtype.kind != "c"
+
+
+def _signs(vectors: np.ndarray) -> np.ndarray:
+    """What makes the first telling element of vectors in columns positive: shape (..., 1, n)."""
+    xp = namespace(vectors)
+    sizes = xp.abs(vectors)
+    first = (sizes > TELLING * sizes.max(-2, keepdims=True)).argmax(-2)[..., None, :]
+    return 1 - 2 * xp.signbit(xp.take_along_axis(vectors, first, -2)).astype(vectors.dtype)
 
 
 def _tolerance(x: TensorBase) -> float:
@@ -148,9 +177,9 @@ def _eigh_jvp(
 
 
 def _eigh_reference(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues and vectors by Jacobi rotations, ordered and signed as LAPACK has them."""
+    """Eigenvalues and vectors by Jacobi rotations, ascending, with the signs of `eigh`."""
     a = np.tril(a) + np.swapaxes(np.tril(a, -1), -1, -2)
-    n, given = a.shape[-1], np.linalg.eigh(a)[1]
+    n = a.shape[-1]
     v = np.broadcast_to(np.eye(n), a.shape).copy()
     for _ in range(12):
         for p, q in itertools.combinations(range(n), 2):
@@ -162,7 +191,15 @@ def _eigh_reference(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values = np.diagonal(a, 0, -2, -1)
     order = np.argsort(values, -1)
     v = np.take_along_axis(v, order[..., None, :], -1)
-    return np.take_along_axis(values, order, -1), v * np.sign((v * given).sum(-2, keepdims=True))
+    return np.take_along_axis(values, order, -1), v * _signs_one_by_one(v)
+
+
+def _signs_one_by_one(v: np.ndarray) -> np.ndarray:
+    found = np.empty((*v.shape[:-2], 1, v.shape[-1]))
+    for *batch, j in np.ndindex(*v.shape[:-2], v.shape[-1]):
+        x = v[(*batch, slice(None), j)]
+        found[(*batch, 0, j)] = np.sign(next(y for y in x if abs(y) > TELLING * abs(x).max()))
+    return found
 
 
 _EIGH = structured(
@@ -215,9 +252,11 @@ def eigh(
 
     Notes
     -----
-    Signs, and the basis within equal eigenvalues, are arbitrary. Gradients are right for functions
-    that do not depend on them, but between vectors of equal eigenvalues there are none: of a
-    function of a matrix, such as `linalg.matrix_exp`, that part is left out.
+    A real vector has its first element of more than 0.37 of the largest size positive, here and in
+    compiled code; NumPy and PyTorch leave signs to rounding. The angles of complex vectors, and the
+    basis within equal eigenvalues, are arbitrary. Gradients are right for functions that do not
+    depend on them, but between vectors of equal eigenvalues there are none: of a function of a
+    matrix, such as `linalg.matrix_exp`, that part is left out.
     """
     A = as_matrix("eigh", A)
     if UPLO is None:
@@ -248,7 +287,11 @@ def eigvalsh(
 
 
 def _run_svd(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return tuple(namespace(a).linalg.svd(finite("svd", a), full_matrices=False))
+    u, s, vh = namespace(a).linalg.svd(finite("svd", a), full_matrices=False)
+    if _signed(vh):
+        signs = _signs(vh.swapaxes(-1, -2))
+        u, vh = u * signs, vh * signs.swapaxes(-1, -2)
+    return u, s, vh
 
 
 def _inverse_or_zero(s: TensorBase, rtol: float) -> TensorBase:
@@ -319,15 +362,14 @@ def _svd_jvp(
 
 
 def _svd_reference(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Thin SVD from the eigenvectors of the smaller Gram matrix, signs as LAPACK has them."""
-    given = np.linalg.svd(a, full_matrices=False)[0]
+    """Thin SVD from the eigenvectors of the smaller Gram matrix, with the signs of `svd`."""
     wide = a.shape[-2] < a.shape[-1]
     b = np.swapaxes(a, -1, -2) if wide else a
     squares, v = np.linalg.eigh(np.swapaxes(b, -1, -2) @ b)
     s, v = np.sqrt(squares[..., ::-1]), v[..., ::-1]
     u = b @ v / s[..., None, :]
     u, v = (v, u) if wide else (u, v)
-    sign = np.sign((u * given).sum(-2, keepdims=True))
+    sign = _signs_one_by_one(v)
     return u * sign, s, np.swapaxes(v * sign, -1, -2)
 
 
@@ -385,7 +427,8 @@ def svd(
 
     Notes
     -----
-    The derivative rules are those of `eigh`: equal singular values contribute no differences.
+    The derivative rules are those of `eigh`: equal singular values contribute no differences. So
+    are the signs, of the real vectors in Vh; those in U go with them.
     """
     x = as_matrix("svd", A, square=False)
     rows, columns = x.array.shape[-2:]

@@ -198,6 +198,26 @@ def test_tall_wide_and_deficient_matrices():
     assert sign == 0.0 and log_abs == -np.inf and d == 0.0
 
 
+def leading(vectors):
+    """The first element of each column that is more than 0.37 of the largest."""
+    columns = np.moveaxis(vectors, -1, -2).reshape(-1, vectors.shape[-2])
+    return [next(x for x in v if abs(x) > 0.37 * abs(v).max()) for v in columns]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_vectors_have_one_sign_in_eager_and_native_code(n, dtype):
+    a = RNG.standard_normal((300, n, n)).astype(dtype)
+    a[::3] = np.round(a[::3])  # with ties between elements: (1, -1) has two largest ones
+    a = a + np.swapaxes(a, -1, -2) + np.diag(np.arange(n) * 20.0).astype(dtype)
+    find = lambda a: (linalg.eigh(a)[1], *linalg.svd(a)[::2])
+    eager, tol = [x.array for x in find(wrap(a))], 1e-9 if dtype == "float64" else 1e-3
+    for one, other in zip(native(find, a), eager, strict=True):
+        np.testing.assert_allclose(one, other, atol=tol)
+    assert min(leading(eager[0])) > 0.0
+    assert min(leading(np.swapaxes(eager[2], -1, -2))) > 0.0
+
+
 def outcome(fn, a):
     """The result, or the kind and text of the error."""
     try:

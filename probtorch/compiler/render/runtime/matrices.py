@@ -8,6 +8,7 @@ is allocated here. Where eager execution would raise an error the functions retu
 import math
 
 from probtorch.compiler.lang.function import KernelRoutine
+from probtorch.ops.spectral import TELLING
 
 __all__ = ["ROUTINES"]
 
@@ -143,7 +144,23 @@ def _eigh(w, a, values, n, batch, work, lwork, iwork, liwork):
             _of(a, "syevd"), "V", "L", n, one, n, into, work, lwork, iwork, liwork, info
         )  # fmt: skip
         _failed(w, info, failed)
+        with w.loop(0, n) as j:
+            vector = one.at(j * n)
+            sign = _sign_of_vector(w, vector, n, 1)
+            with w.loop(0, n) as i:
+                vector[i] = vector[i] * sign
     return failed.value
+
+
+def _sign_of_vector(w, x, n, step):
+    """1 or -1, which makes positive the first element of x that tells its sign, as in eager runs."""
+    largest, sign = w.variable(x.ty, 0.0), w.variable(x.ty, 0.0)
+    with w.loop(0, n) as i:
+        largest.value = w.maximum(largest.value, w.abs(x[i * step]))
+    with w.loop(0, n) as i:
+        tells = w.logical_and(sign.value == 0.0, w.abs(x[i * step]) > largest.value * TELLING)
+        sign.value = w.where(tells, _sign(w, x[i * step]), sign.value)
+    return sign.value
 
 
 def _svd(w, a, u, s, vh, m, n, batch, work, lwork, iwork):
@@ -158,6 +175,12 @@ def _svd(w, a, u, s, vh, m, n, batch, work, lwork, iwork):
             _of(a, "gesdd"), "S", m, n, one, m, middle, left, m, right, k, work, lwork, iwork, info
         )  # fmt: skip
         _failed(w, info, failed)
+        with w.loop(0, k) as j:
+            sign = _sign_of_vector(w, right.at(j), n, k)
+            with w.loop(0, m) as r:
+                left[j * m + r] = left[j * m + r] * sign
+            with w.loop(0, n) as c:
+                right[c * k + j] = right[c * k + j] * sign
     return failed.value
 
 
