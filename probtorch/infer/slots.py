@@ -311,17 +311,20 @@ def _is_latent(site: Site) -> bool:
 
 
 def _fitted(value: TensorBase, site: Site, shape: tuple[int, ...]) -> TensorBase:
-    """`value` broadcast to the site's shape, or an error."""
-    try:
-        return wrap(np.broadcast_to(value.array, shape).copy())
-    except ValueError:
+    """A number, for all elements of the site's shape; an error for any other shape.
+
+    Shapes that broadcast are refused, too: one of ``(1,)`` for three elements is more often a
+    forgotten index than one value for all.
+    """
+    if value.array.shape:
         raise ShapeError(
             f"value of site {site.name!r}",
-            expected=f"shape {shape}",
+            expected=f"shape {shape}, or one number for all elements",
             got=f"shape {tuple(value.array.shape)}",
             fix="give one value per element of the site",
             at=site.location,
-        ) from None
+        )
+    return wrap(np.broadcast_to(value.array, shape).copy())
 
 
 def _infinite_site(site: Site) -> InferenceError:

@@ -200,12 +200,15 @@ class TargetBase(abc.ABC):
 
     @abc.abstractmethod
     def unconstrain(self, values: Mapping[str, TensorLike]) -> np.ndarray:
-        """Return the point `q` of shape (dim,) at which the variables have the given values.
+        """Return the point `q` of shape (dim,) at which the variables have the given values, each
+        of its site's shape, or one number for all elements.
 
         Raises
         ------
         ModelError
             If a name is missing or unknown.
+        ShapeError
+            If a value has another shape, one that would broadcast among them.
         DomainError
             If a value lies outside the support of its site.
         """

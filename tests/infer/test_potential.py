@@ -449,12 +449,21 @@ def test_site_that_changes_its_shape_is_refused():
         ({"mu": 0.0, "tau": 1.0}, ModelError, "no value for site 'theta'"),
         ({"mu": 0.0, "tau": -1.0, "theta": Y}, DomainError, "-1"),
         ({"mu": 0.0, "tau": 1.0, "theta": Y[:2]}, ShapeError, "(3,)"),
+        ({"mu": 0.0, "tau": 1.0, "theta": Y[:1]}, ShapeError, "got:      shape (1,)"),
+        ({"mu": [0.0], "tau": 1.0, "theta": Y}, ShapeError, "expected: shape ()"),
     ],
 )
 def test_bad_values_are_refused_by_name(values, error, words):
     target = Target.from_model(schools, Y, SIGMA)
     with pytest.raises(error, match=re.escape(words)):
         target.unconstrain(values)
+
+
+def test_one_number_is_the_value_of_all_elements():
+    target = Target.from_model(schools, Y, SIGMA)
+    values = {"mu": 0.0, "tau": 1.0}
+    one, each = (target.unconstrain({**values, "theta": x}) for x in (2.0, np.full(3, 2.0)))
+    np.testing.assert_array_equal(one, each)
 
 
 def test_error_of_the_users_code_is_raised_as_it_is():

@@ -221,7 +221,8 @@ def init_to_value(
     ----------
     site : Site, optional
     values : dict of str to array_like
-        Of the site's shape, or with one more dim in front: a value for each chain.
+        Of the site's shape, or with one more dim in front: a value for each chain. A number is for
+        all elements.
     fallback : callable
         The strategy for sites that `values` does not name.
 
