@@ -308,6 +308,11 @@ def _has_plain_slope(r: Tensor) -> bool:
     return not eager or bool((r.array > 0.0).all())
 
 
+def _may_be_infinite(*parameters: Tensor) -> bool:
+    """Whether some are infinite, which recordings have to be prepared for."""
+    return recorder() is not None or any(bool((abs(p.array) == np.inf).any()) for p in parameters)
+
+
 class NegativeBinomial(Distribution):
     """Number of successes before `total_count` failures; a Poisson whose rate is a gamma draw.
 
@@ -318,7 +323,8 @@ class NegativeBinomial(Distribution):
     ----------
     total_count : Tensor or number, >= 0
         Number of failures, or any positive number: the concentration of the gamma. With 0 the count
-        is 0.
+        is 0. Without end no count is likely: log densities are -inf (and nan where there is no
+        success either, in place of those of a Poisson, whose mean is not to be had).
     probs : Tensor or number in [0, 1), optional
         Probability of success in each trial, as in PyTorch.
     logits : Tensor or number, optional
@@ -342,25 +348,36 @@ class NegativeBinomial(Distribution):
         return rng.poisson(rng.finite(where(some, rate, 0.0)), shape)
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        r, none = self.total_count, eq(x, 0.0)
-        logits = self._given("logits")
-        failures = -(r * softplus(self.logits)) if logits else xlog1py(r, -self.probs)
+        r, p, logits = self.total_count, self._as_given(), self._given("logits")
+        if not _may_be_infinite(r, p):
+            return self._log_prob_at(x, r, p)
+        # Limits, which no slope leads out of: the mean is infinite, or there is no success.
+        endless, never = eq(r, np.inf), eq(p, -np.inf if logits else 0.0)
+        without_end = endless | eq(abs(p), np.inf)
+        usual = where(endless, 1.0, r), where(without_end, 0.0, p)
+        limit = where(eq(x, 0.0) & (never | eq(r, 0.0)), 0.0, -np.inf)
+        limit = where(endless & never, np.nan, limit)  # a Poisson's, of a mean that nobody knows
+        return where(without_end, limit, self._log_prob_at(x, *usual))
+
+    def _log_prob_at(self, x: Tensor, r: Tensor, p: Tensor) -> Tensor:
+        none, logits = eq(x, 0.0), self._given("logits")
+        failures = -(r * softplus(p)) if logits else xlog1py(r, -p)
         # In float32 the terms of many imagined failures would cancel too badly.
-        double = all(v.array.dtype.itemsize == 8 for v in (x, r, self._as_given()))
+        double = all(v.array.dtype.itemsize == 8 for v in (x, r, p))
         if double and known_small(x) and _has_plain_slope(r):
             # A first term of 0 for x = 0 holds at r = 0 too, where both lgammas are infinite.
             some = where(none, 1.0, x)
             orders = where(none, 0.0, lgamma_difference(r, some) - lgamma(x + 1.0))
             if logits:
-                return orders - count_times(x, softplus(-self.logits)) + failures
-            return orders + (xlogy(x, self.probs) + failures)
+                return orders - count_times(x, softplus(-p)) + failures
+            return orders + (xlogy(x, p) + failures)
         # A kernel of 1 success in place of 0, where it is not used.
         k = where(none, 1.0, x)
         known = where(eq(r, 0.0), 1.0, r)
         if logits:
-            kernel = binomial_logits_kernel(k, known, self.logits)
+            kernel = binomial_logits_kernel(k, known, p)
         else:
-            kernel = binomial_kernel(k, known, self.probs)
+            kernel = binomial_kernel(k, known, p)
         orders = stirling_rest(k + known) - factorial_rest(known) - factorial_rest(k)
         several = where(eq(r, 0.0), -np.inf, log(known))
         return where(none, failures, kernel + (orders + several))

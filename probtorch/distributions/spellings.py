@@ -24,7 +24,7 @@ from probtorch.distributions.stable import Stable
 from probtorch.distributions.transformed import TransformedDistribution
 from probtorch.distributions.transforms.scalar import AffineTransform
 from probtorch.distributions.uniform import ImproperUniform
-from probtorch.ops.exponentials import log
+from probtorch.ops.special import xlogy
 from probtorch.tensor import Tensor
 
 __all__ = [
@@ -437,7 +437,8 @@ def HalfFlat(*, validate_args: bool | None = None) -> ImproperUniform:
 
 
 def _log_ratio(x: Given, y: Given) -> Tensor:
-    return log(as_parameter(x, "mean")[0] / as_parameter(y, "rate")[0])
+    # Not of the quotient, which overflows; and by xlogy, whose slope at 0 is 0 where none is asked.
+    return xlogy(1.0, as_parameter(x, "mean")[0]) - xlogy(1.0, as_parameter(y, "rate")[0])
 
 
 explain_calls(globals())

@@ -85,6 +85,21 @@ EDGES = {
     "NegativeBinomial logits": (
         lambda r, x: dist.NegativeBinomial(r, logits=x), ((0.0, 1.0, 1e8), ODDS[:3]), (0.0, 1.0)
     ),
+    "NegativeBinomial logits, infinite": (
+        lambda r, x: dist.NegativeBinomial(r, logits=x), ((0.0, 1.0, 1e8), (INF, -INF)), (0.0, 1.0)
+    ),
+    "GammaPoisson": (
+        dist.GammaPoisson, ((0.0, 1e-100, 1.0, 1e8), (0.0, 1e-150, 1.0, INF)), (0.0, 1.0, 5.0)
+    ),
+    "GammaPoisson of infinite concentration": (
+        dist.GammaPoisson, ((INF,), (0.0, 1e-150, 1.0, 1e300)), (0.0, 1.0, 5.0)
+    ),
+    "GammaPoisson of many": (
+        dist.GammaPoisson, ((0.0, 1.0, INF), (0.0, 1.0)), (1e9,)
+    ),
+    "NegativeBinomial2": (
+        dist.NegativeBinomial2, ((0.0, 1.0, INF), (1.0, 1e-150, 1e300)), (0.0, 1.0, 5.0)
+    ),
     "Categorical": (three(dist.Categorical)(1.0), WEIGHTS, (0.0, 1.0, 2.0)),
     "Categorical logits": (three(logits(dist.Categorical))(0.0), LOGITS, (0.0, 1.0, 2.0)),
     "OneHotCategorical": (three(dist.OneHotCategorical)(1.0), WEIGHTS, VERTICES),

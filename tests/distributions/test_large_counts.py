@@ -2,6 +2,7 @@
 
 import itertools
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -131,3 +132,62 @@ def test_rates_beyond_single_precision_leave_no_density_eager_and_compiled(make,
     with np.errstate(all="ignore"):
         assert fn(value).tolist() == [-np.inf]
         assert compile(fn)(value).tolist() == [-np.inf]
+
+
+# ------------------------------------------------------- a gamma's counts, at the ends of parameters
+
+
+def gamma_counts(c, r, k):
+    """Log probability of k by 60 digits."""
+    c, r = mpmath.mpf(c), mpmath.mpf(r)
+    ways = mpmath.loggamma(c + k) - mpmath.loggamma(c) - mpmath.loggamma(k + 1)
+    return ways + c * mpmath.log(r / (1 + r)) - k * mpmath.log(1 + r)
+
+
+COMPILED = pytest.mark.parametrize("wrap", [lambda f: f, compile], ids=["eager", "compiled"])
+INF = float("inf")
+
+
+@COMPILED
+@pytest.mark.parametrize(("c", "r"), [(2.5, 1e-310), (2.5, 1e308), (1e-300, 1e-300), (1e9, 1e-320)])
+def test_counts_of_a_gamma_have_all_digits_where_rates_have_no_reciprocal(c, r, wrap):
+    log_prob = wrap(lambda c, r, k: dist.GammaPoisson(c, r).log_prob(k))
+    given = [tensor(np.array(p)) for p in (c, r)]
+    with mpmath.workdps(60):
+        for k in (0.0, 1.0, 7.0):
+            for _ in range(2):
+                found = log_prob(*given, tensor(np.array(k))).item()
+                assert_close(found, float(gamma_counts(c, r, int(k))), rtol=1e-13)
+
+
+@COMPILED
+@pytest.mark.parametrize("k", [0.0, 3.0])
+@pytest.mark.parametrize("r", [0.0, 1e-5, 1.0, 1e5, INF])
+@pytest.mark.parametrize("c", [0.0, 0.5, 1e3, INF])
+def test_counts_of_a_gamma_at_its_ends_are_limits(c, r, k, wrap):
+    if c == r == INF:
+        return  # a Poisson's, of whatever their ratio comes to
+    log_prob = wrap(lambda c, r, k: dist.GammaPoisson(c, r).log_prob(k))
+    found = [log_prob(*(tensor(np.array(p)) for p in (c, r, k))).item() for _ in range(2)]
+    assert found[0] == found[1] or abs(found[0] - found[1]) < 1e-12 * abs(found[0])
+    # Towards the end, as far again in logarithms: what has a limit stays where it is.
+    with mpmath.workdps(500):
+        near, nearer = (close_to_ends(c, r, int(k), mpmath.mpf(10) ** -n) for n in (100, 200))
+    if nearer < near - 1.0:
+        assert found[0] == -INF
+    else:
+        assert abs(found[0] - nearer) < 1e-9 * (1.0 + abs(nearer))
+
+
+def close_to_ends(c, r, k, e):
+    """The log probability with e for a concentration of 0, and for a rate of 0, which comes first,
+    its square.
+    """
+    c = min(c, 1 / e) or e
+    r = min(r, 1 / e) or e * e
+    return float(gamma_counts(c, r, k))
+
+
+def test_counts_of_a_gamma_that_nothing_tells_are_nan():
+    both = dist.GammaPoisson(tensor(np.array(INF)), tensor(np.array(INF)))
+    assert np.isnan(both.log_prob(tensor(np.arange(3.0))).numpy()).all()
