@@ -9,13 +9,17 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+import numpy as np
+
 from probtorch.core.late import difflib
 from probtorch.core.signatures import explain_calls
+from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import TensorLike
 from probtorch.effects.runtime import Handler, outside, perform
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
 from probtorch.errors import ArgumentError, ModelError, ShapeError
+from probtorch.tensor import Tensor
 from probtorch.utils.data.loader import DataLoader
 
 __all__ = ["Data", "condition", "do", "replay", "substitute"]
@@ -23,12 +27,16 @@ __all__ = ["Data", "condition", "do", "replay", "substitute"]
 # Values by the names of sites, or the sites of a run.
 Data: TypeAlias = Mapping[str, TensorLike | None] | Trace | None
 
+# Attributes of which `__environment__` says what counts; names met are for an error alone.
+_SAID_OTHERWISE = ("data", "_tensors", "_met")
+
 
 class _Values(Handler):
     """Base of the handlers that give values to named sites.
 
-    Values are converted to tensors once. A name that no run has met is an error at the end of a run
-    when `strict`.
+    The dict stays the caller's: a run meets what is in it by then. Arrays become tensors once,
+    which share their memory. A name that no run has met is an error at the end of a run when
+    `strict`.
     """
 
     _kinds: tuple[str, ...] = ("sample",)
@@ -47,13 +55,41 @@ class _Values(Handler):
                 got=type(data).__name__,
                 fix=f"write {kind}(model, data={{'x': value}})",
             )
-        self.data = {
-            name: None if value is None else as_value(value, name) for name, value in data.items()
-        }
+        self.data: Mapping[str, TensorLike | None] = data
+        self._tensors: dict[str, tuple[object, Tensor]] = {}  # of arrays, by name, and the array
+        for name in data:
+            self._value(name)
         self.strict = strict
         # Names met in any run: it only grows, so that runs in several threads do not disturb each
         # other.
         self._met: set[str] = set()
+
+    def _value(self, name: str) -> Tensor | None:
+        """What the data say of a site now, as a tensor; None where that is nothing."""
+        value = self.data.get(name)
+        if value is None or isinstance(value, TensorBase):
+            return value
+        array, t = self._tensors.get(name, (None, None))
+        if t is None or array is not value:
+            t = as_value(value, name)
+            if isinstance(value, np.ndarray):
+                self._tensors[name] = value, t
+        return t
+
+    def __getstate__(self) -> dict[str, object]:
+        # In a copy the tensors would share no memory with the arrays.
+        return {**vars(self), "_tensors": {}}
+
+    def __environment__(self) -> list[object]:
+        """What counts of it in a compiled function: of arrays their tensors, whose elements are
+        read anew at each call; a dict without any as it is, floats in it among that.
+        """
+        others = {k: x for k, x in vars(self).items() if k not in _SAID_OTHERWISE}
+        data = dict(self.data)
+        if not any(isinstance(x, np.ndarray) for x in data.values()):
+            return [*others, *others.values(), self.data]
+        found = (self._value(k) if isinstance(x, np.ndarray) else x for k, x in data.items())
+        return [*others, *others.values(), *data, *found]
 
     def __exit__(self, kind: object = None, *exc: object) -> None:
         super().__exit__(kind, *exc)
@@ -79,7 +115,7 @@ class condition(_Values):
     fn : callable, optional
     data : dict or Trace
         Values by site name. They replace values the model observes itself; None makes a site
-        latent.
+        latent. A dict is not copied: runs meet what it holds by then.
     strict : bool, default True
         Whether a name that the model does not have is an error.
 
@@ -107,7 +143,7 @@ class condition(_Values):
         """Give the site its value and make it observed."""
         self._met.add(site.name)
         if site.name in self.data:
-            site.value = self.data[site.name]
+            site.value = self._value(site.name)
             site.observed = site.value is not None
 
 
@@ -145,7 +181,7 @@ class substitute(_Values):
         self._met.add(site.name)
         if site.observed:
             return
-        value: TensorLike | None = self.data.get(site.name)
+        value: TensorLike | None = self._value(site.name)
         if value is None and self.substitute_fn is not None:
             value = self.substitute_fn(site)
         if value is not None:
@@ -274,13 +310,14 @@ class do(_Values):
     def on_sample(self, site: Site) -> None:
         """Send a copy of the site on its way, and give the model the value."""
         self._met.add(site.name)
-        if self.data.get(site.name) is None:
+        value = self._value(site.name)
+        if value is None:
             return
         with outside(self):
             perform(dataclasses.replace(site))
         # Hidden from the handlers outside; a trace inside sees the intervention under Pyro's name
         # for it.
-        site.value, site.observed, site.stop = self.data[site.name], False, True
+        site.value, site.observed, site.stop = value, False, True
         site.name, site.kind, site.fn = f"{site.name}__CF", "deterministic", None
 
 
