@@ -64,6 +64,7 @@ __all__ = [
 # (1, -1) it is either. No ratio that matrices of simple numbers have is this one.
 TELLING = 0.37
 
+
 def finite(name: str, a: np.ndarray) -> np.ndarray:
     """Return the array `a`; on infinities LAPACK's singular values would never be done."""
     if not namespace(a).isfinite(a).all():

@@ -134,7 +134,7 @@ def test_rates_beyond_single_precision_leave_no_density_eager_and_compiled(make,
         assert compile(fn)(value).tolist() == [-np.inf]
 
 
-# ------------------------------------------------------- a gamma's counts, at the ends of parameters
+# ------------------------------------------------------ a gamma's counts, at the ends of parameters
 
 
 def gamma_counts(c, r, k):

@@ -153,7 +153,7 @@ def _eigh(w, a, values, n, batch, work, lwork, iwork, liwork):
 
 
 def _sign_of_vector(w, x, n, step):
-    """1 or -1, which makes positive the first element of x that tells its sign, as in eager runs."""
+    """1 or -1, which makes the first telling element of x positive, as in eager runs."""
     largest, sign = w.variable(x.ty, 0.0), w.variable(x.ty, 0.0)
     with w.loop(0, n) as i:
         largest.value = w.maximum(largest.value, w.abs(x[i * step]))
