@@ -11,6 +11,7 @@ new ones.
 import argparse
 import array
 import collections
+import collections.abc
 import contextvars
 import dataclasses
 import enum
@@ -391,6 +392,53 @@ def cached_property(rng):
     return (lambda v: own.k), change
 
 
+def dispatched_by_type(rng):
+    class Own:
+        pass
+
+    thing = Thing(1)
+
+    @functools.singledispatch
+    def of(k):
+        return 0.5
+
+    others = [list, tuple, dict, set, bytes, complex, type(None), Own]
+    values = [1, 2.5, True, "a", None, 1j, Own(), Own]
+
+    def change():
+        how = rng.choice(["value", "value", "function", "elsewhere"])
+        if how == "value":
+            thing.k = rng.choice([*values, type("Another", (), {})()])
+        elif how == "function":
+            k = number(rng)
+            of.register(rng.choice([int, float, str, *others]), lambda v: k)
+        else:
+            of(rng.choice(values))
+
+    return (lambda v: v * of(thing.k)), change
+
+
+def abstract_class(rng):
+    class Own:
+        pass
+
+    thing = Thing(Own())
+
+    @functools.singledispatch
+    def of(k):
+        return 2.0
+
+    of.register(collections.abc.Sized, lambda k: 3.0)
+
+    def change():
+        if rng.random() < 0.5:
+            collections.abc.Sized.register(type(thing.k))
+        else:
+            thing.k = type("Another", (), {})()
+
+    return (lambda v: of(thing.k) + isinstance(thing.k, collections.abc.Sized)), change
+
+
 def context_variable(rng):
     variable = contextvars.ContextVar("of_a_random_program", default=number(rng))
     return (lambda v: variable.get()), lambda: variable.set(number(rng))
@@ -679,18 +727,21 @@ PLACES = [
     environment, random_numbers, iterator, list_to_fill, dict_to_fill, attribute_to_set,
     array_to_fill,
 ]  # fmt: skip
+# Worlds of smaller seeds, some of which were wrong once, stay as they are.
+ADDED, SINCE = [dispatched_by_type, abstract_class], 12_000_000
 # Those that may make a function eager are rarer, so that most programs are compiled.
 _EAGER = (
     *(random_numbers, iterator, function_of_numpy),
     *(list_to_fill, dict_to_fill, attribute_to_set, array_to_fill),
 )
-_WEIGHTS = [0.1 if p in _EAGER else 1.0 for p in PLACES]
+_WEIGHTS = {p: 0.1 if p in _EAGER else 1.0 for p in PLACES} | dict.fromkeys(ADDED, 4.0)
 
 
 def world(seed):
     """Return one random world: function, arguments, changes, what is left, names, form."""
     rng = random.Random(seed)
-    chosen = rng.choices(PLACES, _WEIGHTS, k=rng.randrange(1, 5))
+    places = PLACES if seed < SINCE else PLACES + ADDED
+    chosen = rng.choices(places, [_WEIGHTS[p] for p in places], k=rng.randrange(1, 5))
     made = [place(random.Random(rng.random())) for place in chosen]
     readers, changes = [m[0] for m in made], [m[1] for m in made]
     left = [m[2] for m in made if m[2:]]

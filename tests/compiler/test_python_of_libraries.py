@@ -5,6 +5,7 @@ harmless one keeps a function eager.
 import collections
 import collections.abc
 import datetime
+import functools
 import logging
 import pathlib
 import threading
@@ -277,3 +278,43 @@ def test_an_array_in_a_file_is_watched(tmp_path):
         data[0] = k
         assert fn().tolist() == [k + 2.0, 2.0 * (k + 2.0)]
     assert fn.reason is None
+
+
+def test_a_function_that_meets_new_types_in_turn_stays_compiled():
+    @functools.singledispatch
+    def scale(v):
+        return 2.0
+
+    scale.register(int, lambda v: 3.0)
+    scale.register(str, lambda v: 4.0)
+    place = Holder()
+    fn = pt.compile(lambda x: x * scale(place.k))
+    for value in (1, "a", None, 2.5, (1,), frozenset(), b"", 1, "a", None):
+        place.k = value
+        expected = scale.__wrapped__(value) if type(value) not in (int, str) else scale(value)
+        assert fn(x).tolist() == (x * expected).tolist()
+        scale(type("Another", (), {})())  # met elsewhere
+    assert fn.reason is None
+    scale.register(str, lambda v: 9.0)
+    place.k = "a"
+    assert fn(x).tolist() == [9.0, 18.0]
+
+
+@pytest.mark.parametrize("asks", ["dispatch", "isinstance"])
+def test_who_counts_as_an_instance_of_an_abstract_class_of_a_library_is_watched(asks):
+    class Own:
+        pass
+
+    def scale(v):
+        return 2.0
+
+    dispatched = functools.singledispatch(scale)
+    dispatched.register(collections.abc.Sequence, lambda v: 3.0)
+    asked = lambda v: 3.0 if isinstance(v, collections.abc.Sequence) else 2.0
+    own, of = Own(), {"dispatch": dispatched, "isinstance": asked}[asks]
+    fn = pt.compile(lambda x: x * of(own))
+    for _ in range(3):
+        assert fn(x).tolist() == [2.0, 4.0]
+    assert len(list(fn.paths)) == 1
+    collections.abc.Sequence.register(Own)
+    assert fn(x).tolist() == [3.0, 6.0]

@@ -12,11 +12,11 @@ import types
 
 from probtorch.compiler.guards import dict_versions
 from probtorch.compiler.guards.dict_versions import DictVersions
-from probtorch.compiler.guards.reading import attribute
+from probtorch.compiler.guards.reading import attribute, contents
 from probtorch.compiler.guards.watches import MANY, same_value
 from probtorch.core.tensor_base import TensorBase
 
-__all__ = ["WatchedCaches", "is_cache", "tensors_kept"]
+__all__ = ["WatchedCaches", "is_cache", "looked_up", "tensors_kept"]
 
 # Elsewhere a cache is a function with a dict in its closure, and watched as that.
 _CACHE = getattr(functools, "_lru_cache_wrapper", None)
@@ -75,6 +75,26 @@ def tensors_kept(cache):
             else:
                 todo.append(x)
     return found
+
+
+def looked_up(fn):
+    """Return where a function that functools dispatches by type keeps what it has found for types;
+    None of other functions. It follows from the table of functions and from who counts as an
+    instance of abstract classes, so it need not be watched, and each new type adds to it.
+    """
+    if fn.__code__ is not _BY_TYPE:
+        return None
+    chooses = _closed_over(fn, "dispatch")
+    return _closed_over(chooses, "dispatch_cache") if type(chooses) is types.FunctionType else None
+
+
+# What stands in the place of each function that is dispatched by type.
+_BY_TYPE = functools.singledispatch(len).__code__
+
+
+def _closed_over(fn, name):
+    cells = zip(fn.__code__.co_freevars, fn.__closure__ or ())
+    return next((contents(cell) for own, cell in cells if own == name), None)
 
 
 class WatchedCaches:

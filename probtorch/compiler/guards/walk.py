@@ -27,7 +27,7 @@ import numpy as np
 from scipy import special
 
 from probtorch.compiler.guards.by_name import ByName
-from probtorch.compiler.guards.caches import is_cache, tensors_kept
+from probtorch.compiler.guards.caches import is_cache, looked_up, tensors_kept
 from probtorch.compiler.guards.code import (
     asks_locks,
     asks_who,
@@ -375,19 +375,24 @@ class Walk(ByName):
         elif x is special.SpecialFunctionError:
             found = numpy_errors(special, "")
             self._places.add(numpy_errors, special, "scipy.special.geterr()", found)
+        if type(x) is abc.ABCMeta:
+            self._watch_abstract()
         if in_library(module_of(x)):
             self._suspect(f"{x.__module__}.{x.__name__}")
             self.takes_leaves = self.takes_leaves or hasattr(x, "__takes_leaves__")
             todo += self._classes_of(x.__mro__, path)
             return
-        if type(x) is abc.ABCMeta:
-            # Who counts as an instance is kept where only this tells of a change.
-            self._places.add(abc_token, abc, "classes registered with abc", abc_token(abc, ""))
         self._items.add(x.__dict__)
         self._told_by_name.append((type.__getattribute__, x, path))
         self._places.add(getattr, x, "__bases__", x.__bases__)
         self._entries(x.__dict__, own_names(x), path, todo, x)
         todo += ((c, path) for c in (type(x), *x.__mro__[1:]))
+
+    def _watch_abstract(self):
+        """Note who counts as an instance of abstract classes: of a change only this tells."""
+        if id(abc_token) not in self._seen:
+            self._seen[id(abc_token)] = abc_token
+            self._places.add(abc_token, abc, "classes registered with abc", abc_token(abc, ""))
 
     def _object(self, x, path, todo):
         module = module_of(type(x))
@@ -446,6 +451,10 @@ class Walk(ByName):
             reads = fn.__dict__.get("__reads__")
             todo += ((x, path) for x in (reads() if callable(reads) else ()))
             return
+        found_before = looked_up(fn)
+        if found_before is not None:
+            self._watch_abstract()
+            self._seen.setdefault(id(found_before), found_before)
         self._told_by_name.append((getattr, fn, path))
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._places.add(getattr, fn, name, getattr(fn, name))
