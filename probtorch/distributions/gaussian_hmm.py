@@ -32,7 +32,6 @@ from probtorch.distributions.vectors import LowRankMultivariateNormal
 from probtorch.errors import ArgumentError, ShapeError
 from probtorch.ops.arithmetic import where
 from probtorch.ops.cholesky_factors import cholesky
-from probtorch.ops.comparisons import eq
 from probtorch.ops.exponentials import exp, log, log1p
 from probtorch.ops.movement import movedim, unsqueeze
 from probtorch.ops.special import lgamma_difference
@@ -79,6 +78,8 @@ class GaussianHMM(LinearHMM):
     The signature is Pyro's. Costs O(steps (h^3 + n^3)).
     """
 
+    _may_miss = True
+
     def __init__(
         self,
         initial_dist: Distribution,
@@ -100,10 +101,6 @@ class GaussianHMM(LinearHMM):
             validate_args,
             duration,
         )
-
-    def _check_seen(self, value: Tensor) -> bool:
-        # What is missing is no number, and allowed.
-        return super()._check_seen(where(eq(value, value), value, 0.0))
 
     def filter(self, value: TensorLike) -> MultivariateNormal:
         """Return the distribution of the last state, given all values.
@@ -266,6 +263,7 @@ class GammaGaussianHMM(LinearHMM):
     distributed with df degrees of freedom.
     """
 
+    _may_miss = True
     _parts = ("scale_dist", *NAMES)
     scale_dist: Gamma
 
@@ -298,10 +296,6 @@ class GammaGaussianHMM(LinearHMM):
             observation_dist=observation_dist,
         )
         self._arrange(duration, validate_args, tuple(scale_dist._batch_shape))
-
-    def _check_seen(self, value: Tensor) -> bool:
-        # What is missing is no number, and allowed.
-        return super()._check_seen(where(eq(value, value), value, 0.0))
 
     def _of_seen(self, found: Filtered) -> Tensor:
         a, b = self.scale_dist.concentration, self.scale_dist.rate

@@ -23,9 +23,7 @@ from probtorch.distributions.multivariate_normal import MultivariateNormal
 from probtorch.distributions.series import Steps, broadcast, same_dtype
 from probtorch.distributions.source import Source
 from probtorch.errors import ShapeError
-from probtorch.ops.arithmetic import where
 from probtorch.ops.cholesky_factors import cholesky
-from probtorch.ops.comparisons import eq
 from probtorch.ops.linalg import solve_triangular
 from probtorch.ops.movement import movedim
 from probtorch.tensor import Tensor
@@ -71,6 +69,7 @@ class GaussianMRF(HiddenMarkovModel):
     The signature is Pyro's. Costs O(steps (h^3 + n^3)).
     """
 
+    _may_miss = True
     _parts = ("initial_dist", "transition_dist", "observation_dist")
     initial_dist: Distribution
     transition_dist: Distribution
@@ -179,10 +178,6 @@ class GaussianMRF(HiddenMarkovModel):
             normal(d, rest, validate_args=False),
             validate_args=self._validate_args,
         )
-
-    def _check_seen(self, value: Tensor) -> bool:
-        # What is missing is no number, and allowed.
-        return super()._check_seen(where(eq(value, value), value, 0.0))
 
     def _log_prob(self, value: Tensor) -> Tensor:
         return self.directed(value.array.shape[-2])._log_prob(value)

@@ -23,6 +23,8 @@ from probtorch.distributions.fields import Given
 from probtorch.distributions.series import Series, Steps, broadcast, whole_steps
 from probtorch.distributions.source import Source
 from probtorch.errors import ArgumentError, ShapeError
+from probtorch.ops.arithmetic import where
+from probtorch.ops.comparisons import eq
 from probtorch.ops.exponential_sums import logsumexp
 from probtorch.ops.exponentials import log
 from probtorch.ops.extremes import amax, argmax
@@ -42,6 +44,7 @@ class HiddenMarkovModel(Series):
     """
 
     _told: ClassVar[tuple[str, ...]] = ("duration",)
+    _may_miss: ClassVar[bool] = False  # whether values that are nan are missing, not wrong
     _duration: int | None
 
     def _shape_over(
@@ -80,12 +83,10 @@ class HiddenMarkovModel(Series):
         event = self._event_shape
         self._event_shape = tuple(self.event_shape_of(value.array.shape))
         try:
-            return self._check_seen(value)
+            seen = where(eq(value, value), value, 0.0) if self._may_miss else value
+            return super()._check_value(seen)
         finally:
             self._event_shape = event
-
-    def _check_seen(self, value: Tensor) -> bool:
-        return super()._check_value(value)
 
     def _needs_duration(self, what: str) -> None:
         if self._duration is None:

@@ -45,7 +45,10 @@ class TimeIsUp(InferenceError):
 
 
 class Ended(Exception):
-    """A run of many parts was told to end in the midst of one."""
+    """A run of many fits was told to end in the midst of one."""
+
+    def __init__(self, message: str = "told to end while a data set was fitted") -> None:
+        super().__init__(message)
 
 
 class Control:

@@ -101,6 +101,7 @@ class NonlinearGaussianHMM(HiddenMarkovModel):
     (Size([20, 1]), Size([]), Size([2]))
     """
 
+    _may_miss = True
     _parts = ("initial_dist", "transition_dist", "observation_dist")
     _told = ("transition", "observation", "duration")
     initial_dist: Distribution
@@ -158,10 +159,6 @@ class NonlinearGaussianHMM(HiddenMarkovModel):
     def has_rsample(self) -> bool:
         """Always: noise is normal."""
         return True
-
-    def _check_seen(self, value: Tensor) -> bool:
-        # What is missing is no number, and allowed.
-        return super()._check_seen(where(eq(value, value), value, 0.0))
 
     def filter(self, value: TensorLike) -> MultivariateNormal:
         """Return the normal that the filter has for the last state, given all values.

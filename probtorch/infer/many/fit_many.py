@@ -369,7 +369,7 @@ def fit_block(plan: ManyPlan, block: DataBlock) -> FittedBlock:
                 records = list(_draw(plan, target, stream, verify))
         except Exception as error:
             if told_to_end():  # which may be why
-                raise Ended("told to end while a data set was fitted") from error
+                raise Ended from error
             failed[number] = error
             continue
         stats = [np.sum(_stat(records, "diverging")), np.mean(_stat(records, "acceptance_rate"))]
@@ -396,7 +396,7 @@ def _approximated_block(plan: ManyPlan, engine: Approximator, block: DataBlock) 
     """Approximate the posteriors of a block."""
     found = approximate(engine, plan.target, block.calls, block.streams, plan.num_samples)
     if told_to_end():
-        raise Ended("told to end while a data set was fitted")
+        raise Ended
     failed = {number: x for number, x in zip(block.numbers, found) if isinstance(x, Exception)}
     done = [(x, call) for x, call in zip(found, block.calls) if not isinstance(x, Exception)]
     if not done:
@@ -436,7 +436,7 @@ def _draw(
             if run.error is not None:
                 raise run.error
             if control.stopped:
-                raise Ended("told to end while a data set was fitted")
+                raise Ended
     for run in runs:
         assert isinstance(run.draws, DrawRecord)
         yield run.draws

@@ -312,7 +312,7 @@ class _ChainLanes:
         done = 0
         while done < length:
             if self.control is not None and not self.control.go_on():
-                raise Ended("told to end while a data set was fitted")
+                raise Ended
             count = min(length - done, CAPACITY)
             for place, value in zip(inputs[self._leaves :], (count, search, adapt)):
                 place[...] = value

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("ASKED", "DECIDES", "LEAST", "MOST", "SPECTRA", "SPECTRUM", "STAYS", "WAYS", "WEIGHS"),
-    *("median", "variances_of", "work_of"),
+    *("median", "variances_of", "variances_under", "work_of"),
 ]
 
 # Variances outside are no variances but overflow.
@@ -331,6 +331,23 @@ def variances_of(
             out[i] = otherwise(i)
 
 
+def variances_under(
+    w: KernelFunction, scale: Array, rows: Array, stretch: Array, number: Value, dim: Value
+) -> Callable[[Value], Value]:
+    """What writes the variance of a coordinate under the present matrix: `scale` squared, with
+    `number` directions in which a root of it is 1 plus a stretch.
+    """
+
+    def variance(i: Value) -> Value:
+        wide = w.variable("double", 1.0)
+        with w.loop(0, number) as k:
+            root, x = 1.0 + stretch[k], rows[k * dim + i]
+            wide.value = wide.value + (root * root - 1.0) * x * x
+        return scale[i] * scale[i] * wide.value
+
+    return variance
+
+
 def _gain(
     w: KernelFunction,
     sample: Array,
@@ -412,14 +429,8 @@ def _fit(
         root = 1.0 + now_stretch[k]
         now_variances[k] = root * root
 
-    def present_variance(i: Value) -> Value:
-        wide = w.variable("double", 1.0)
-        with w.loop(0, number) as k:
-            x = now_rows[k * dim + i]
-            wide.value = wide.value + (now_variances[k] - 1.0) * x * x
-        return now_scale[i] * now_scale[i] * wide.value
-
-    variances_of(w, squares, squares.at(dim), 1, variance, dim, present_variance)
+    under = variances_under(w, now_scale, now_rows, now_stretch, number, dim)
+    variances_of(w, squares, squares.at(dim), 1, variance, dim, under)
 
     # What the present directions gain over a diagonal, on rows that they were not made from.
     kept = w.variable("double", float("-inf"))

@@ -21,6 +21,7 @@ from probtorch.infer.mcmc.warm_up.spectrum_routines import (
     WAYS,
     WEIGHS,
     variances_of,
+    variances_under,
 )
 
 if TYPE_CHECKING:
@@ -177,15 +178,8 @@ def _fit(
     cut, finest, least, worth_it = (settings[i] for i in range(4))
     stays, both, room = w.whole(STAYS), number * 2, WorkRoom(work)
     variance = room.take(dim)
-
-    def present_variance(i: Value) -> Value:
-        wide = w.variable("double", 1.0)
-        with w.loop(0, held) as k:
-            root, x = 1.0 + now_stretch[k], now_rows[k * dim + i]
-            wide.value = wide.value + (root * root - 1.0) * x * x
-        return now_scale[i] * now_scale[i] * wide.value
-
-    variances_of(w, squares, squares.at(dim), 1, variance, dim, present_variance)
+    under = variances_under(w, now_scale, now_rows, now_stretch, held, dim)
+    variances_of(w, squares, squares.at(dim), 1, variance, dim, under)
     # What the present directions gain over a diagonal, on rows that they were not made from.
     kept = w.variable("double", float("-inf"))
     with w.when(w.logical_and(held > 0, w.logical_or(w.logical_not(decides), weighs))):
