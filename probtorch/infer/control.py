@@ -27,6 +27,7 @@ __all__ = [
     "Interrupt",
     "TimeIsUp",
     "control_here",
+    "ended_amid_fit",
     "ended_before",
     "positive",
     "told_to_end",
@@ -47,8 +48,10 @@ class TimeIsUp(InferenceError):
 class Ended(Exception):
     """A run of many fits was told to end in the midst of one."""
 
-    def __init__(self, message: str = "told to end while a data set was fitted") -> None:
-        super().__init__(message)
+
+def ended_amid_fit() -> Ended:
+    """Return the error for that."""
+    return Ended("told to end while a data set was fitted")
 
 
 class Control:

@@ -25,7 +25,13 @@ from probtorch.core.signatures import explain_calls, explained
 from probtorch.diagnostics.convergence import statistics
 from probtorch.infer.calibration.displays import TurnProgress
 from probtorch.infer.calibration.simulated import kernel_for
-from probtorch.infer.control import Control, Ended, control_here, ended_before, told_to_end
+from probtorch.infer.control import (
+    Control,
+    control_here,
+    ended_amid_fit,
+    ended_before,
+    told_to_end,
+)
 from probtorch.infer.many.approximated import (
     Approximator,
     approximate,
@@ -369,7 +375,7 @@ def fit_block(plan: ManyPlan, block: DataBlock) -> FittedBlock:
                 records = list(_draw(plan, target, stream, verify))
         except Exception as error:
             if told_to_end():  # which may be why
-                raise Ended from error
+                raise ended_amid_fit() from error
             failed[number] = error
             continue
         stats = [np.sum(_stat(records, "diverging")), np.mean(_stat(records, "acceptance_rate"))]
@@ -396,7 +402,7 @@ def _approximated_block(plan: ManyPlan, engine: Approximator, block: DataBlock) 
     """Approximate the posteriors of a block."""
     found = approximate(engine, plan.target, block.calls, block.streams, plan.num_samples)
     if told_to_end():
-        raise Ended
+        raise ended_amid_fit()
     failed = {number: x for number, x in zip(block.numbers, found) if isinstance(x, Exception)}
     done = [(x, call) for x, call in zip(found, block.calls) if not isinstance(x, Exception)]
     if not done:
@@ -436,7 +442,7 @@ def _draw(
             if run.error is not None:
                 raise run.error
             if control.stopped:
-                raise Ended
+                raise ended_amid_fit()
     for run in runs:
         assert isinstance(run.draws, DrawRecord)
         yield run.draws

@@ -29,7 +29,7 @@ from probtorch.core.dispatch import wrap
 from probtorch.core.rng import Generator
 from probtorch.core.tree import flatten, unflatten
 from probtorch.distributions.validation import validation_enabled, validation_in_force
-from probtorch.infer.control import Control, Ended, control_here
+from probtorch.infer.control import Control, control_here, ended_amid_fit
 from probtorch.infer.forgotten import NEAR, NEAR_POINTS
 from probtorch.infer.many.windows import DenseWindows
 from probtorch.infer.mcmc.chunk import Chain, ChunkPlan, Task, program_for
@@ -312,7 +312,7 @@ class _ChainLanes:
         done = 0
         while done < length:
             if self.control is not None and not self.control.go_on():
-                raise Ended
+                raise ended_amid_fit()
             count = min(length - done, CAPACITY)
             for place, value in zip(inputs[self._leaves :], (count, search, adapt)):
                 place[...] = value
