@@ -54,9 +54,7 @@ class Labels:
 def labels_of(
     first: Trace,
     latent: Iterable[str],
-    model: Callable[..., object],
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
+    arguments: Mapping[str, np.ndarray],
 ) -> Labels:
     """Return the labels that a trace of a model gives.
 
@@ -65,14 +63,14 @@ def labels_of(
     first : Trace
     latent : iterable of str
         Names of the latent and deterministic sites that results show.
-    model, args, kwargs
-        What was run.
+    arguments : mapping of str to ndarray
+        What the model was given: see `array_arguments`.
     """
     info = plate_info(first)
     observed = {name: to_host(first[name].value.array) for name in first.observation_nodes}
     wanted = {*latent, *observed}
     constant = {}
-    for name, array in array_arguments(model, args, kwargs).items():
+    for name, array in arguments.items():
         if any(array.shape == y.shape and np.array_equal(array, y) for y in observed.values()):
             continue
         # A variable of the results already has the name: the argument gets another.

@@ -240,7 +240,8 @@ class ModelTarget(Target):
         self.without_data = without_data(first.values())
         if self.without_data is not None and observes_elsewhere(self.run):
             self.without_data = None
-        self.array_arguments = tuple(array_arguments(self.model, self.args, self.kwargs))
+        arguments = array_arguments(self.model, self.args, self.kwargs)
+        self.array_arguments = tuple(arguments)
         self.observed = tuple(first.observation_nodes)
         self.deterministic = whole_deterministic(first, self.parts)
         evaluation = functools.partial(Evaluation, slots=self.slots, sites=False)
@@ -252,7 +253,7 @@ class ModelTarget(Target):
         if self.summed:
             self._check_sum()
         shown = (*self.slots, *self.deterministic, *self.summed)
-        labels = labels_of(first, shown, self.model, self.args, self.kwargs)
+        labels = labels_of(first, shown, arguments)
         self.dims, self.coords = labels.dims, labels.coords
         self.observed_data, self.constant_data = labels.observed, labels.constant
         self._masked = masked_data(first)

@@ -27,7 +27,7 @@ from probtorch.effects.handlers import substitute
 from probtorch.effects.site import Site
 from probtorch.errors import InferenceError, user_frame
 from probtorch.infer.control import Interrupt, positive
-from probtorch.infer.labels import Labels, labels_of, with_gaps
+from probtorch.infer.labels import Labels, array_arguments, labels_of, with_gaps
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import OUTSIDE, untraced
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
@@ -263,7 +263,7 @@ class Importance:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> Labels:
-        found = labels_of(first.model, samples, self.model, args, kwargs)
+        found = labels_of(first.model, samples, array_arguments(self.model, args, kwargs))
         dims = {n: d for n, d in found.dims.items() if n in {*samples, *found.observed}}
         used = {d for names in dims.values() for d in names}
         coords = {d: list(c) for d, c in found.coords.items() if d in used}
