@@ -18,7 +18,7 @@ from probtorch.core.signatures import explain_calls
 from probtorch.effects.handlers import substitute
 from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.control import Interrupt
-from probtorch.infer.labels import labels_of, with_gaps
+from probtorch.infer.labels import array_arguments, labels_of, with_gaps
 from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import in_float64, lifted, out_of_sight, untraced
@@ -175,7 +175,7 @@ def _labelled(draws: RunDraws, called: CalledModel) -> RunDraws:
     args, kwargs = called.args, dict(called.kwargs)
     with no_grad(), out_of_sight(substitute(data=known), precise=True) as seen:
         called.model(*args, **kwargs)
-    labels = labels_of(seen, shared, called.model, args, kwargs)
+    labels = labels_of(seen, shared, array_arguments(called.model, args, kwargs))
     dims = {n: d for n, d in labels.dims.items() if n in shared or n in labels.observed}
     used = {d for names in dims.values() for d in names}
     observed = with_gaps(labels.observed, [seen])

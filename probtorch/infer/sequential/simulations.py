@@ -22,7 +22,7 @@ from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import trace, uncondition
 from probtorch.effects.site import Site, as_value
 from probtorch.errors import ArgumentError, ModelError, ShapeError
-from probtorch.infer.labels import Labels, labels_of
+from probtorch.infer.labels import Labels, array_arguments, labels_of
 from probtorch.infer.mcmc.kernel import checked
 from probtorch.infer.model_calls import check_model, check_model_call
 from probtorch.infer.model_runs import in_float64, lifted, untraced
@@ -232,7 +232,7 @@ class Simulating:
         nuisance = [
             n for n, s in sites.items() if s.kind == "sample" and n not in data and n not in chosen
         ]
-        labels = labels_of(first, {*chosen, *data}, self.model, args, kwargs)
+        labels = labels_of(first, {*chosen, *data}, array_arguments(self.model, args, kwargs))
         return SimulationProblem(
             self.model, args, kwargs, data, chosen, sites, self.summary, self.distance, called,
             labels, nuisance,
