@@ -291,6 +291,11 @@ class Kernel(_Fields, ABC, Generic[S]):
         return 0
 
     @property
+    def posterior_alone(self) -> str:
+        """What of it moves by the posterior and by no density on the way there; "" if nothing."""
+        return ""
+
+    @property
     def follows_prior(self) -> bool:
         """Whether it moves along the Gaussian prior of its sites, which is its field `gaussian`.
 
@@ -331,6 +336,10 @@ class Kernel(_Fields, ABC, Generic[S]):
         warming : bool
         """
         return None
+
+    def tuned_values(self, names: Sequence[str]) -> dict[str, float | list[float]]:
+        """Return what is tuned, as results show it: numbers by the names of fields."""
+        return {name: float(getattr(self, name).array) for name in names}
 
     def first_guess(self, key: Key, state: S) -> tuple[TensorBase, S]:
         """Return a value for what is tuned, and the state after the search for it.

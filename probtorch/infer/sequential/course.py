@@ -105,7 +105,7 @@ class Course:
         self.temperatures: list[float] = []
         self.steps: list[int] = []
         self.acceptance: list[float] = []
-        self.settings: list[dict[str, float]] = []
+        self.settings: list[dict[str, float | list[float]]] = []
         self.standing: list[float] = []  # correlations with where particles stood
         # Waste-free particles come in chains, others one by one: it is chains that are independent
         # given their parents. Which of the first ones each descends from.
@@ -213,7 +213,8 @@ class Course:
             moving.taken += moving.block
             moving.pieces = None
             ends = moved.positions.array[:, -1]
-            left = _correlation(moving.before, ends, self.path.parts_of(moving.before))
+            parts = self.path.parts_of(moving.before)
+            left = _correlation(moving.before, ends, parts, self.path.discrete)
             enough = left <= FORGOTTEN or moving.taken >= MOST_STEPS
             if smc.waste_free or smc.num_steps is not None or enough:
                 break
@@ -370,7 +371,9 @@ def next_temperature(ratios: np.ndarray, now: float, share: float) -> float:
     return max(now + math.exp(low), math.nextafter(now, 2.0))
 
 
-def _correlation(before: np.ndarray, after: np.ndarray, parts: np.ndarray) -> float:
+def _correlation(
+    before: np.ndarray, after: np.ndarray, parts: np.ndarray, discrete: np.ndarray
+) -> float:
     """Mean over coordinates of the squared correlation, less what chance makes of it; of particles
     that stood in one part of a reference, since its parts may be modes that none can leave.
     """
@@ -381,8 +384,8 @@ def _correlation(before: np.ndarray, after: np.ndarray, parts: np.ndarray) -> fl
         other[same] -= other[same].mean(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         squares = (one * other).sum(axis=0) ** 2 / ((one**2).sum(axis=0) * (other**2).sum(axis=0))
-    # A coordinate that all particles agree on has not moved.
-    squares = np.where(np.isfinite(squares), squares, 1.0)
+    # A coordinate that all particles agree on has not moved, unless there is nothing else to be.
+    squares = np.where(np.isfinite(squares), squares, np.where(discrete, 0.0, 1.0))
     return float(squares.mean()) - 1.0 / len(before)
 
 

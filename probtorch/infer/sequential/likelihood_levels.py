@@ -13,6 +13,7 @@ from probtorch.compiler.density_context import DensityContext
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
+from probtorch.errors import ArgumentError
 from probtorch.infer.sequential.tempering import TemperedHandle, TemperedPath
 from probtorch.ops.arithmetic import where
 
@@ -48,6 +49,17 @@ class ConstrainedPath(TemperedPath):
     """
 
     engine = "NestedSampler"
+
+    def _check_discrete(self) -> None:
+        """Refuse discrete sites: a level that many points have cannot be gone above by shares."""
+        for slot in self.target.slots.values():
+            if slot.levels is not None:
+                raise ArgumentError(
+                    f"{self.engine}(kernel)",
+                    expected="a kernel of continuous sites: discrete values make likelihoods alike",
+                    got=f"one that moves the discrete site {slot.name!r}",
+                    fix="use SMC with this kernel, or NUTS(model), which sums finite sites out",
+                )
 
     def handle(self, context: DensityContext, temperature: float) -> ConstrainedHandle:
         """Return the prior above a level, which takes the temperature's place."""

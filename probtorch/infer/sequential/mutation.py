@@ -86,12 +86,10 @@ class Mutation:
         self._costs = 0.0  # seconds per transition of a particle, as the last call had it
 
     @property
-    def settings(self) -> dict[str, float]:
+    def settings(self) -> dict[str, float | list[float]]:
         """What is tuned, as it stands."""
         tuner = self.kernel.warmup.tuner
-        if tuner is None:
-            return {}
-        return {name: float(getattr(self._in_use, name).array) for name in tuner.fields}
+        return {} if tuner is None else self._in_use.tuned_values(tuner.fields)
 
     def ratios(self, positions: np.ndarray, *, count: bool = True) -> np.ndarray:
         """Return the log ratio of end to start at positions (n, dim), shape (n,)."""
@@ -152,7 +150,8 @@ class Mutation:
         tuner, found = program_of(tune, trial)(trial)
         self._context.raise_error()
         if search:
-            check_found(float(found.array))
+            for value in np.ravel(found.array):
+                check_found(float(value))
         return replace(kernel, **tuner.settled())
 
     def begun(self, count: int, keep: int = 1) -> PartialMove:
@@ -322,6 +321,14 @@ def check_moves_particles(owner: str, kernel: Kernel) -> None:
             expected="a kernel whose state is one point",
             got=f"{kernel.name}, whose state is {kernel.members} points",
             fix="use NUTS, MALA or RandomWalk: the particles are an ensemble already",
+        )
+    if kernel.posterior_alone:
+        raise ArgumentError(
+            f"{owner}(kernel)",
+            expected="a kernel that leaves each density between prior and posterior as it is",
+            got=f"{kernel.name} with a {kernel.posterior_alone}, which knows the posterior alone",
+            fix='move these sites by "conjugate", which finds its law at each temperature, by '
+            '"conditional" or by a kernel',
         )
     if not kernel.moves_particles:
         raise ArgumentError(

@@ -82,7 +82,8 @@ class SMC(MovedParticles[Course]):
     ----------
     kernel : Kernel
         Moves the particles: ``SMC(NUTS(model))``. Its step size and metric are learnt from the
-        particles at each temperature.
+        particles at each temperature. `Gibbs(model)` moves discrete sites too, counts without bound
+        among them, and each block of sites by a kernel of its own.
     num_particles : int
     num_steps : int, optional
         Transitions of each particle at each temperature; by default as many as it takes for
@@ -108,7 +109,8 @@ class SMC(MovedParticles[Course]):
     Raises
     ------
     ArgumentError
-        If a setting is out of its range, or the kernel moves ensembles or needs a chain of its own.
+        If a setting is out of its range; if the kernel moves ensembles, needs a chain of its own,
+        or knows the posterior alone, as a `FullConditional` does.
 
     References
     ----------

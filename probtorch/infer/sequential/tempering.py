@@ -10,6 +10,8 @@ its observed sites and factors masked, so that sites which are summed out need n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from probtorch.autograd.modes import no_grad
@@ -29,6 +31,7 @@ from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer.enumeration.summed import OneValue
 from probtorch.infer.gradient_check import DensityCheck
 from probtorch.infer.mapping import DrawMap
+from probtorch.infer.mixed import MixedTarget
 from probtorch.infer.model_runs import in_float64
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.prediction.predictive import Predictive
@@ -88,16 +91,17 @@ class _PriorOnly(Handler):
 class _ToFree(Handler):
     """Take the latent sites' values from a dict, and collect their unconstrained ones."""
 
-    def __init__(self, values: dict[str, TensorBase]) -> None:
+    def __init__(self, values: dict[str, TensorBase], slots: Mapping[str, Slot]) -> None:
         super().__init__()
-        self.values = values
+        self.values, self.slots = values, slots
         self.free: dict[str, TensorBase] = {}
 
     def on_sample(self, site: Site) -> None:
         if site.observed or site.name not in self.values:
             return
         site.value = self.values[site.name]
-        free = biject_to(site.fn.support).inv(site.value)
+        levels = self.slots[site.name].levels
+        free = (levels or biject_to(site.fn.support)).inv(site.value)
         self.free[site.name] = reshape(free, (free.array.size,))
 
 
@@ -115,18 +119,27 @@ class TemperedPath:
     ----------
     density : NativeDensity
         Of dim + 1 numbers, the last one the temperature.
+    discrete : ndarray of bool, shape (dim,)
+        Which coordinates are the numbers of values.
     """
 
     engine = "SMC"  # whose path it is, for messages
 
     def __init__(self, target: Target, reference: Distribution | None) -> None:
         self.target, self.reference = target, reference
+        self.discrete = np.zeros(target.dim, bool)
+        for slot in target.slots.values():
+            self.discrete[slot.start : slot.stop] = slot.levels is not None
+        self._check_discrete()
         self._prior: ModelTarget | None = None
         if reference is not None:
             _check_reference(self.engine, reference, target)
         elif isinstance(target, ModelTarget):
             args, kwargs = target.given
-            self._prior = ModelTarget(_PriorOnly(target.model), args, kwargs)
+            kind = MixedTarget if isinstance(target, MixedTarget) else ModelTarget
+            self._prior = kind(_PriorOnly(target.model), args, kwargs)
+            # Counts without bound are numbered from where the data are possible.
+            self._prior.slots.update(target.slots)
             self._free = DrawMap(self._free_one)
         else:
             raise ArgumentError(
@@ -143,6 +156,25 @@ class TemperedPath:
             name=f"the tempered density of {target.name}",
             check=DensityCheck(target.name, slots),
         )
+
+    def _check_discrete(self) -> None:
+        """Refuse discrete sites that no path leads to."""
+        for slot in self.target.slots.values():
+            if slot.is_structure:
+                raise InferenceError(
+                    f"{self.engine} on {self.target.name}, whose site {slot.name!r} is a structure",
+                    expected="sites that are moved at each temperature",
+                    got="one whose own update knows the posterior alone",
+                    fix=f"use MCMC(Gibbs({self.target.name}))",
+                    at=slot.location or None,
+                )
+            if slot.levels is not None and self.reference is not None:
+                raise ArgumentError(
+                    f"{self.engine}(reference=...)",
+                    expected="the prior to begin with, where discrete sites are moved",
+                    got=f"a reference, and the discrete site {slot.name!r}",
+                    fix="leave the reference out",
+                )
 
     def _between(self, point: TensorBase) -> TensorBase:
         q, temperature = point[:-1], point[self.target.dim]
@@ -221,8 +253,8 @@ class TemperedPath:
 
     def _free_one(self, values: dict[str, TensorBase]) -> dict[str, TensorBase]:
         assert self._prior is not None
-        handler = _ToFree(values)
-        discrete = (OneValue(),) if self._prior.summed else ()
+        handler = _ToFree(values, self._prior.slots)
+        discrete = (OneValue(0, self._prior.sums_out),) if self._prior.summed else ()
         self._prior.run(handler, *discrete)
         return handler.free
 

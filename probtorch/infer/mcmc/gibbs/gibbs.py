@@ -43,7 +43,7 @@ from probtorch.infer.mcmc.gibbs.gibbs_blocks import (
     prior_of,
     structures_of,
 )
-from probtorch.infer.mcmc.gibbs.given_updates import kept_if_impossible
+from probtorch.infer.mcmc.gibbs.given_updates import FullConditional, kept_if_impossible
 from probtorch.infer.mcmc.kernel import Kernel, setting, statistic
 from probtorch.infer.mcmc.kernels.conditional_prior import GaussianGiven
 from probtorch.infer.mcmc.kernels.hmc import HMCState
@@ -165,7 +165,6 @@ class Gibbs(Kernel[HMCState]):
     """
 
     info = GibbsInfo
-    moves_particles = False
     moves_discrete = True
 
     blocks: Mapping[str | tuple[str, ...], Updating] | None = dataclasses.field(
@@ -183,6 +182,8 @@ class Gibbs(Kernel[HMCState]):
     metric: BlockMetrics = dataclasses.field(default=cast("BlockMetrics", None), init=False)
     depth: int | TensorBase = dataclasses.field(default=DEEPEST, init=False)
     kernels: tuple[Kernel, ...] = dataclasses.field(default=(), init=False)
+    # What those that are tuned aim at.
+    aims: tuple[float, ...] = dataclasses.field(default=(), init=False, metadata={"static": True})
     parts: tuple[Part, ...] = dataclasses.field(default=(), init=False, metadata={"static": True})
 
     def __post_init__(self) -> None:
@@ -197,7 +198,8 @@ class Gibbs(Kernel[HMCState]):
         named = named_blocks(self.blocks, self.kernel, self.discrete, self.model, self.potential_fn)
         self._set(_named=named)
         sizes = [np.exp(float(t.averaging.log_step.array)) for t in self._tuners()]
-        self._set(step_size=wrap(np.array(sizes).reshape(-1, 1)))
+        aims = tuple(float(t.target.array) for t in self._tuners())
+        self._set(step_size=wrap(np.array(sizes).reshape(-1, 1)), aims=aims)
 
     def _blocks(self) -> tuple[Block, ...]:
         made: tuple[Block, ...] = self.__dict__["_named"]
@@ -255,6 +257,12 @@ class Gibbs(Kernel[HMCState]):
         ]
         return {**super().attrs(), "blocks": "; ".join(shown)}
 
+    @property
+    def posterior_alone(self) -> str:
+        """The first function that draws given all of the data, "" if there is none."""
+        given = [update for _, update in self._blocks() if isinstance(update, FullConditional)]
+        return repr(given[0]) if given else ""
+
     # -------------------------------------------------------------------------------------- warm-up
 
     @property
@@ -266,7 +274,7 @@ class Gibbs(Kernel[HMCState]):
             sizes = np.array([[np.exp(float(t.averaging.log_step.array))] for t in tuners])
             tuner = AcceptanceTuner.around(
                 sizes,
-                np.array([[float(t.target.array)] for t in tuners]),
+                np.array(self.aims).reshape(-1, 1),
                 follows="accept",
                 searches=any(w.searches for w in each),
             )
@@ -368,6 +376,11 @@ class Gibbs(Kernel[HMCState]):
             sizes, counter = index_put(sizes, (part.tuned, 0), size), own.counter
         return sizes, replace(state, counter=counter)
 
+    def tuned_values(self, names: Sequence[str]) -> dict[str, float | list[float]]:
+        """Return step sizes, one for each block that has one, in the order of the blocks."""
+        used = [part.tuned for part in self.parts if part.tuned >= 0]
+        return {name: getattr(self, name).array[used, 0].tolist() for name in names}
+
     # ---------------------------------------------------------------------------------- transitions
 
     def init(self, position: TensorBase, counter: TensorBase | int = 0) -> HMCState:
@@ -428,7 +441,8 @@ class Gibbs(Kernel[HMCState]):
         # Once more: the gradient along one block changed with the others.
         logdensity, grad = self.density(position)
         new = HMCState(position, logdensity, grad, counter)
-        accept = self.step_size * 0.0 + 1.0
+        # That of a kernel without sites stays as it is.
+        accept = wrap(np.array(self.aims).reshape(-1, 1))
         for number, value in follows.items():
             accept = index_put(accept, (number, 0), value)
         sizes = [self.step_size[number, 0] for number in follows]

@@ -283,7 +283,7 @@ class MixedHMC(Gibbs):
             where(accepted, grad, state.grad),
             counter,
         )
-        accept = self.step_size * 0.0 + 1.0
+        accept = wrap(np.array(self.aims).reshape(-1, 1))
         if moving.tuned >= 0:
             accept = index_put(accept, (moving.tuned, 0), accept_symmetric)
         never = wrap(np.array(False))
