@@ -52,7 +52,7 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
         return wrap(array)
     if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__cuda_array_interface__"):
         array = value if not isinstance(value, np.generic) else np.asarray(value)
-        if array.dtype.kind == "O" and any(isinstance(x, TensorBase) for x in array.flat):
+        if _has_tensors(array):
             return _nesting(array.tolist(), None, op)
         if array.dtype.kind not in "biufc":
             raise no_numbers(op, array, array)
@@ -63,7 +63,10 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
     if isinstance(value, (list, tuple)):
         return _nesting(value, None, op)
     if hasattr(value, "__array__"):
-        return as_tensor(array_from(value), op)
+        array = array_from(value)
+        if array.dtype.kind not in "biufc" and not _has_tensors(array):
+            raise no_numbers(op, array, value)  # here, since the array has no categories
+        return as_tensor(array, op)
     if issubclass(kind, int):  # a member of an IntEnum
         return as_tensor(int.__int__(value), op, to)
     if issubclass(kind, float):
@@ -79,19 +82,25 @@ def as_tensor(value: Any, op: str = "tensor", to: DType | None = None) -> Tensor
     )
 
 
+def _has_tensors(array: np.ndarray) -> bool:
+    return array.dtype.kind == "O" and any(isinstance(x, TensorBase) for x in array.flat)
+
+
 class _Table(Protocol):
-    """What is asked of a data frame."""
+    """What is asked of a data frame or of a column."""
 
     def to_numpy(self, dtype: type, *, na_value: float) -> np.ndarray: ...
 
 
 def array_from(value: object) -> np.ndarray:
-    """Return the array that an object makes of itself; of a table with columns of several dtypes,
-    all of them numbers or truths, one of floats, where pandas makes one of objects.
+    """Return the array that an object makes of itself; of a table whose columns are numbers or
+    truths, or of one such column, one of floats, nan for what is missing, where pandas makes one
+    of objects.
     """
     array = np.asarray(value)
-    columns = getattr(getattr(value, "dtypes", None), "items", None)
-    if array.dtype.kind == "O" and columns is not None:
-        if all(getattr(dtype, "kind", "O") in "biuf" for _, dtype in columns()):
+    if array.dtype.kind == "O" and hasattr(value, "to_numpy"):
+        columns = getattr(getattr(value, "dtypes", None), "items", None)
+        dtypes_ = [d for _, d in columns()] if columns else [getattr(value, "dtype", None)]
+        if all(getattr(dtype, "kind", "O") in "biuf" for dtype in dtypes_):
             return cast(_Table, value).to_numpy(np.float64, na_value=np.nan)
     return array

@@ -69,7 +69,7 @@ def too_large(op: str, number: int) -> DomainError:
 
 def no_numbers(op: str, array: np.ndarray, data: object) -> DTypeError:
     """Error for an array of text or objects, made of `data`: of a frame it names the columns."""
-    got, fix = f"data of dtype {array.dtype}", _cure_for(array)
+    got, fix = f"data of dtype {array.dtype}", _cure_for(array, data)
     if array.dtype.kind == "O":
         got = "".join(f"{odd!r:.40} in " for odd in itertools.islice(_odd(array), 1)) + got
     dtypes: Any = getattr(data, "dtypes", None)
@@ -77,7 +77,8 @@ def no_numbers(op: str, array: np.ndarray, data: object) -> DTypeError:
         others = [f"{k!r} ({d})" for k, d in dtypes.items() if d.kind not in "biufc"]
         got = f"a frame with columns that hold none: {', '.join(others[:5])}"
         fix = (
-            "choose columns, df[['a', 'b']], or give categories numbers: pandas.factorize(df.a)[0]"
+            "choose columns, df[['a', 'b']], or give categories numbers: "
+            "pandas.Categorical(df.a, categories=names).codes, with the names in their order"
         )
     return DTypeError(op, expected="numbers", got=got, fix=fix)
 
@@ -87,8 +88,12 @@ def _odd(array: np.ndarray) -> Iterator[object]:
     return (x for x in array.flat if not isinstance(x, Number))
 
 
-def _cure_for(array: np.ndarray) -> str:
-    """What to write for data that are no numbers, by their first that is none."""
+def _cure_for(array: np.ndarray, data: object) -> str:
+    """What to write for data that are no numbers, by their dtype and the first that is none."""
+    if hasattr(getattr(data, "dtype", None), "categories"):
+        # Not pandas.factorize: its numbers follow the order of rows, not that of the categories.
+        codes = "x.cat.codes" if hasattr(data, "cat") else "x.codes"
+        return f"give categories their numbers, {codes}; one that is missing is -1 there"
     if array.dtype.kind in "Mm":
         return "count from a date: (x - x.min()) / numpy.timedelta64(1, 'D')"
     odd = list(itertools.islice(_odd(array), 1)) if array.dtype.kind == "O" else ["text"]
@@ -96,7 +101,10 @@ def _cure_for(array: np.ndarray) -> str:
         return "convert fractions and integers of any size to floats: numpy.asarray(x, float)"
     first = odd[0]
     if isinstance(first, str) and array.dtype.kind in "OUST":
-        return "give categories numbers: pandas.factorize(x)[0]; numbers as text: x.astype(float)"
+        return (
+            "give categories numbers: pandas.Categorical(x, categories=names).codes, with the "
+            "names in their order; numbers as text: x.astype(float)"
+        )
     if first is None or not str(first).strip("<NAT> "):
         return "mark what is missing by nan, pandas.to_numeric(x), and mask it: .mask(~isnan(x))"
     return "convert the data to numbers"

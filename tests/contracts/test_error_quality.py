@@ -109,6 +109,12 @@ def categories_for_numbers():
     tensor(np.array([1, "a"], object))  # here
 
 
+def ordered_categories_for_numbers():
+    pandas = pytest.importorskip("pandas")
+    rated = pandas.Series(pandas.Categorical(["low", "high"], ["low", "high"], ordered=True))
+    sample("y", dist.OrderedLogistic(0.0, tensor([0.0])), obs=rated)  # here
+
+
 def nothing_for_a_number():
     tensor([1.0, None])  # here
 
@@ -290,8 +296,9 @@ ERRORS = [
         RuntimeError,
         ["no starting point", "1 of 2", "the first nan at index (1,); at"],
     ),
-    (text_for_data, TypeError, ["site 'y'", "dtype <U1", "pandas.factorize"]),
-    (categories_for_numbers, TypeError, ["'a' in data of dtype object", "pandas.factorize"]),
+    (text_for_data, TypeError, ["site 'y'", "dtype <U1", "in their order"]),
+    (categories_for_numbers, TypeError, ["'a' in data of dtype object", "pandas.Categorical"]),
+    (ordered_categories_for_numbers, TypeError, ["site 'y'", "'low' in data", "x.cat.codes"]),
     (nothing_for_a_number, TypeError, ["None in data of dtype object", "missing by nan"]),
     (dates_for_numbers, TypeError, ["datetime64[D]", "count from a date"]),
     (fractions_for_floats, TypeError, ["data of dtype object", "numpy.asarray(x, float)"]),

@@ -104,6 +104,13 @@ def test_a_frame_of_numbers_and_truths_is_one_of_floats():
     assert (probtorch.ones(2, 2) @ tensor(frame)).shape == (2, 3)
 
 
+def test_missing_truths_of_a_column_are_nan_among_floats():
+    pandas = pytest.importorskip("pandas")
+    column = pandas.Series([True, None, False], dtype="boolean")
+    assert_close(tensor(column), [1.0, np.nan, 0.0])
+    assert_close(x() + column, [1.0, np.nan, 2.0])
+
+
 def test_a_column_of_words_is_refused(lib):
     with pytest.raises(DTypeError, match="numbers"):
         tensor(lib.module.Series(["a", "b"]))
