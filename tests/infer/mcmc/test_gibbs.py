@@ -29,6 +29,7 @@ from probtorch.infer import (
     init_to_sample,
     init_to_value,
 )
+from probtorch.infer.mcmc import chunk
 from probtorch.infer.mcmc.chunk import ChunkPlan, ChunkRunner, Task, run_chunk
 from probtorch.infer.mcmc.saved import chain_leaves, chain_of
 from tests.infer.mcmc.targets import handle
@@ -246,6 +247,33 @@ def test_a_block_that_a_function_draws_has_the_posterior():
     saved = chain_of(kernel, chain_leaves(chain))
     assert [p.places for p in saved.kernel.parts] == [p.places for p in chain.kernel.parts]
     assert_eager_steps_are_the_compiled_ones(mcmc)
+
+
+def test_chains_of_a_run_have_one_program_whatever_draws_their_blocks(monkeypatch):
+    made, native = [], chunk.NativeProgram
+    monkeypatch.setattr(chunk, "NativeProgram", lambda *a, **k: made.append(1) or native(*a, **k))
+    blocks = {("precision", "offset"): FullConditional(draw_by_hand)}
+    run(Gibbs(measured, blocks), probtorch.tensor(DATA), num_samples=1000)
+    assert len(made) == 1
+
+
+def test_a_function_has_the_arguments_of_the_run_that_goes_on():
+    """A support that an argument of the model ends: values behind the old end are inside now."""
+
+    def model(end):
+        x = sample("x", dist.Uniform(0.0, end))
+        sample("y", dist.Normal(0.0, 1.0), obs=0.0 * x)
+
+    def draw(rng_key, gibbs_sites, hmc_sites):
+        return {"x": dist.Uniform(0.0, 4.0).sample(generator=rng_key)}
+
+    mcmc = MCMC(Gibbs(model, {"x": FullConditional(draw)}), 300, 5, seed=1, progress_bar=False)
+    mcmc.diagnose = False
+    assert mcmc.run(probtorch.tensor(2.0)).posterior["x"].max() < 2.0
+    mcmc.post_warmup_state = mcmc.last_state
+    draws = mcmc.run(probtorch.tensor(4.0))
+    assert draws.posterior["x"].max() > 3.5
+    assert not draws.sample_stats["outside_support"].any()
 
 
 def conjugate(counts, y, with_odd):

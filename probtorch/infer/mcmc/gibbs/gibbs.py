@@ -39,8 +39,8 @@ from probtorch.infer.mcmc.gibbs.gibbs_blocks import (
     layout_of,
     named_blocks,
     names_at,
+    part_on,
     parts_of,
-    prior_of,
     structures_of,
 )
 from probtorch.infer.mcmc.gibbs.given_updates import FullConditional, kept_if_impossible
@@ -231,18 +231,15 @@ class Gibbs(Kernel[HMCState]):
         return made
 
     def on(self, target: Target) -> Self:
-        """Return the kernel with the updates that sites of the target bring.
+        """Return the kernel with the updates that sites of the target bring, and what others read.
 
-        A saved chain is made again before its target is known.
+        A saved chain is made again before its target is known, and may go on with other arguments.
         """
         if self.layout is None:
             return self
+        owners = [kernel.name for kernel in self.kernels]
         others = [
-            dataclasses.replace(
-                part, prior=prior_of(target, part.places, self.kernels[part.kernel].name)
-            )
-            if part.follows_prior
-            else part
+            part_on(part, target, owners[part.kernel] if owners else "")
             for part in self.parts
             if part.structure is None
         ]

@@ -48,8 +48,8 @@ __all__ = [
     "layout_of",
     "named_blocks",
     "names_at",
+    "part_on",
     "parts_of",
-    "prior_of",
     "structures_of",
 ]
 
@@ -441,20 +441,25 @@ def parts_of(
                     searches=warmup.searches,
                     shallow=warmup.shallow,
                     follows_prior=update.follows_prior,
-                    prior=prior_of(target, places, update.name) if update.follows_prior else None,
                 )
             )
+            if target is not None:
+                parts[-1] = part_on(parts[-1], target, update.name)
             kernels += 1
             metrics += parts[-1].metric >= 0
         tuned += warmup.follows
     return tuple(parts)
 
 
-def prior_of(target: Target | None, places: Sequence[int], owner: str) -> ConditionalPrior | None:
-    """Return the prior of a block for a kernel that follows it; None where nothing is known."""
-    if target is None:
-        return None
-    return ConditionalPrior.of(target, names_at(target, places), owner)
+def part_on(part: Part, target: Target, owner: str) -> Part:
+    """Return a part, whose kernel has this name, with what it has to know of a target."""
+    if part.given is not None:
+        assert isinstance(target, MixedTarget)
+        return dataclasses.replace(part, given=dataclasses.replace(part.given, target=target))
+    if part.follows_prior:
+        prior = ConditionalPrior.of(target, names_at(target, part.places), owner)
+        return dataclasses.replace(part, prior=prior)
+    return part
 
 
 def names_at(target: Target, places: Sequence[int]) -> list[str]:

@@ -86,6 +86,15 @@ class GivenUpdate:
     names: tuple[str, ...]
     target: MixedTarget
 
+    # The same for all chains of a run, so that they have one program.
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GivenUpdate) or self.names != other.names:
+            return False
+        return self.given is other.given and self.target is other.target
+
+    def __hash__(self) -> int:
+        return hash((id(self.given), self.names, id(self.target)))
+
     def __call__(
         self, key: Key, position: TensorBase, counter: TensorBase
     ) -> tuple[TensorBase, TensorBase, TensorBase]:
