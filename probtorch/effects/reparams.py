@@ -33,7 +33,7 @@ class Reparam(Protocol):
     """What `reparam` asks of a reparameterisation.
 
     One that has an attribute ``takes_data`` which is True is also applied to sites whose value is
-    known.
+    known; one with ``is_joint``, to the values of all steps of a `scan` together.
     """
 
     def apply(self, site: Site) -> Tensor | Distribution | None:
@@ -51,7 +51,8 @@ class reparam(Handler):
     fn : callable, optional
     config : dict from names to Reparam, or callable
         A callable is given the site and returns a Reparam or None. Auxiliary sites are not
-        reparameterised again; nest a second handler for that.
+        reparameterised again; nest a second handler for that. Sites of a `scan` are
+        reparameterised step by step.
 
     Raises
     ------
@@ -90,6 +91,9 @@ class reparam(Handler):
             functools.partial(_by_name, config) if isinstance(config, Mapping) else config
         )
 
+    enters_steps = True
+    _in_a_step = False
+
     # Arguments of the wrapped model in a run, for what depends on them.
     _called_with: tuple[tuple[object, ...], dict[str, object]] = ((), {})
 
@@ -104,11 +108,20 @@ class reparam(Handler):
         """Return the handler that one call enters: a copy, which knows the call's arguments."""
         return copy.copy(self)
 
+    def for_a_step(self) -> reparam:
+        """Return the handler that a step of `scan` enters."""
+        run = copy.copy(self)
+        run._in_a_step = True
+        return run
+
     def on_sample(self, site: Site) -> None:
         """Replace the site by its auxiliary sites."""
         change = self.config(site)
         if change is None:
             return
+        if self._in_a_step or "steps" in site.notes:
+            if getattr(change, "is_joint", False) == self._in_a_step:
+                return
         site.notes["called_with"] = self._called_with
         if site.value is not None and not getattr(change, "takes_data", False):
             raise ModelError(

@@ -239,6 +239,8 @@ class Handler:
 
     fn: Callable[..., Tree] | None = None
     generator: Generator | None = None
+    # Whether it holds inside the steps of a `scan`, too, and not for their sites as a whole alone.
+    enters_steps: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -282,6 +284,10 @@ class Handler:
         meet.
         """
         return self
+
+    def for_a_step(self) -> Handler:
+        """Return the handler that a step of `scan` enters; asked of those with `enters_steps`."""
+        return self.for_one_run()
 
     def __get__(self, instance: object, owner: object = None) -> Any:
         # A decorated method binds like any other.

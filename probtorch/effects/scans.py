@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Self, TypeAlias, cast
 
@@ -97,7 +98,8 @@ def scan(
     Notes
     -----
     The signature is JAX's. Differentiable in `init`, `xs` and everything `f` closes over. A handler
-    around the loop sees a site once, with all steps; one inside of `f` holds at each step.
+    around the loop sees a site once, with all steps; one inside of `f` holds at each step, and so
+    does `reparam` around the loop.
 
     Examples
     --------
@@ -125,11 +127,26 @@ def scan(
     performed = STATE.performed
     if not count:
         return loop(f, init, xs, length, reverse)
-    run = _Run(f, init, xs, count, bool(reverse), STATE.plates)
+    entered = [h.for_a_step() for h in STATE.handlers if h.enters_steps]
+    run = _Run(_under(entered, f), init, xs, count, bool(reverse), STATE.plates)
     run.discover()
     if STATE.performed == performed:
         return loop(f, init, xs, length, reverse)
     return run.performed()
+
+
+def _under(entered: list[Handler], f: Step) -> Step:
+    """The step with handlers around it, those of the model that hold at each step."""
+    if not entered:
+        return f
+
+    def step(carry: Tree, x: Tree) -> tuple[Tree, Tree]:
+        with ExitStack() as stack:
+            for handler in entered:
+                stack.enter_context(handler)
+            return f(carry, x)
+
+    return step
 
 
 class ScannedSite(Distribution):
@@ -317,7 +334,7 @@ class _Run:
                 shape,
                 code=site.code,
                 instruction=site.instruction,
-                notes={k: v for k, v in site.notes.items() if k == "no_data"},
+                notes={k: v for k, v in site.notes.items() if k == "no_data"} | {"steps": True},
             )
         result: list[tuple[Tree, Tree]] = []
 
@@ -351,6 +368,14 @@ class _Run:
         """The values that sites have so far."""
         given = {}
         for name, site in self.outer.items():
+            if site.kind != "sample":
+                raise ModelError(
+                    f"site {name!r} in a step of scan",
+                    expected="handlers around the loop that leave it random, or give it values",
+                    got="one that makes it deterministic, such as do or NeuTraReparam",
+                    fix="put the handler inside of the step, or leave the site out of it",
+                    at=site.location or None,
+                )
             if site.value is not None:
                 value = self._checked(site, as_tensor(site.value, name))
                 narrow = site.fn._dtype

@@ -2,15 +2,27 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import probtorch
 import probtorch.distributions as dist
 from probtorch import handlers, plate, sample, scan
 from probtorch.diagnostics import ess_mean
+from probtorch.effects.reparams import LocScaleReparam
 from probtorch.errors import ModelError, ShapeError
-from probtorch.infer import MCMC, NUTS, SVI, Gibbs, Target, Trace_ELBO
+from probtorch.infer import (
+    MCMC,
+    NUTS,
+    SVI,
+    Gibbs,
+    NeuTraReparam,
+    Target,
+    Trace_ELBO,
+    choose_reparam,
+)
 from probtorch.infer.guides import AutoMultivariateNormal
 from probtorch.optim import Adam
+from probtorch.testing.compare import assert_close
 
 RNG = np.random.default_rng(0)
 STEPS = 4
@@ -269,3 +281,46 @@ def test_what_no_loop_can_be_is_refused():
         handlers.trace(
             handlers.substitute(local_level, data={"state": np.zeros((2, STEPS))})
         ).get_trace(y)
+
+
+def wandering(y):
+    scale = sample("scale", dist.HalfNormal(1.0))
+
+    def step(before, seen):
+        here = sample("x", dist.Normal(before, scale))
+        sample("y", dist.Normal(here, 1.0), obs=seen)
+        return here, None
+
+    scan(step, probtorch.tensor(0.0, dtype=probtorch.float64), y)
+
+
+def test_a_reparameterisation_around_the_loop_holds_at_each_step():
+    apart = handlers.reparam(wandering, config={"x": LocScaleReparam(0.0)})
+    target = Target.from_model(apart, Y)
+    assert list(target.slots) == ["scale", "x_decentered"]
+    z, scale = RNG.normal(size=STEPS), 0.7
+    path = np.cumsum(scale * z)
+    wanted = (
+        stats.halfnorm.logpdf(scale)
+        + np.log(scale)
+        + stats.norm.logpdf(z).sum()
+        + stats.norm.logpdf(Y, path).sum()
+    )
+    assert_close(target.value_and_grad(np.array([np.log(scale), *z]))[0], wanted)
+    trace = handlers.trace(apart).get_trace(Y)
+    found = np.cumsum(float(trace["scale"].value) * trace["x_decentered"].value.numpy())
+    assert_close(trace["x"].value, found)
+
+
+def test_the_form_of_states_in_a_loop_is_chosen_by_the_data():
+    known, unknown = (choose_reparam(wandering, Y * k) for k in (1000.0, 0.01))
+    assert (known.forms, unknown.forms) == ({"x": "centred"}, {"x": "non-centred"})
+
+
+def test_a_handler_that_takes_a_site_of_a_step_out_of_the_model_is_refused():
+    with pytest.raises(ModelError, match="inside of the step"):
+        handlers.do(wandering, data={"x": Y})(Y)
+    guide = AutoMultivariateNormal(wandering)
+    guide(Y)
+    with pytest.raises(ModelError, match="site 'x' in a step of scan"):
+        NeuTraReparam(guide).reparam(wandering)(Y)

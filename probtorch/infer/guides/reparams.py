@@ -81,6 +81,7 @@ class _GuideReparam(abc.ABC):
 
     # Data, and what the guide does not know, stay as they are.
     takes_data = True
+    is_joint = True
 
     def apply(self, site: Site) -> TensorBase | None:
         """State the guide's noise at the first site of a run, and return the site's value."""
