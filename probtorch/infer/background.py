@@ -69,6 +69,7 @@ class BackgroundRun(Generic[R]):
             finally:
                 set_grad_enabled(True)  # threads without a tape are counted
                 self._ended.set()
+                self._control.close()
 
         # A daemon: nothing waits for it when the process ends.
         threading.Thread(target=run, name="probtorch run", daemon=True).start()
@@ -117,6 +118,50 @@ class BackgroundRun(Generic[R]):
         """How far the run is; its text is one line, the one that the run shows."""
         line = self._control.line
         return NOTHING if line is None else line()
+
+    def peek(self, timeout: float | None = None) -> object:
+        """Return what there is so far, while the run goes on; None where there is nothing yet.
+
+        The run makes it between two steps, when it is asked, and goes on as if it had not been.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for the step at hand, at most.
+
+        Returns
+        -------
+        object
+            What the run would return if it ended now, in one of the forms below, with
+            ``interrupted`` true; the `result` once it has ended, None if it failed.
+
+            - `SVI`: an `SVIResult` after the last steps, losses and parameters, whose `draws` are
+              of the guide as it was then. `SteinVI`: a `SteinVIResult` likewise.
+            - `SVGD`, `ASVGD`: the particles where they are, without their log densities.
+            - `SMC`: the particles at the last temperature that was come to, with ``temperatures``.
+              Until then they are no draws of the posterior. `AIS`: the weighted draws at theirs.
+            - `NestedSampler`: all points so far with their weights, the live ones for what is left.
+            - `ParticleGibbs`, `InvolutiveMCMC`: as many draws as all chains have.
+            - `ABCSMC`: the particles, as close as they have come. `ABC`: the closest so far.
+            - `MCMC` in `fit` and elsewhere, searches (`Pathfinder`, `LaplaceApproximation`), and
+              filters: None. Of many runs (`check`, `fit_many`) it is what the one at work has.
+
+        Raises
+        ------
+        TimeoutError
+            If the step takes longer.
+        """
+        question = self._control.ask()
+        if question is not None:
+            if not question.wait(timeout):
+                raise TimeoutError(f"a step goes on, after {timeout} seconds: {self.progress}")
+            if question.error is not None:
+                raise question.error
+            if question.answered:
+                return question.value
+        if not self.finished or self._error is not None:
+            return None
+        return self._collected(None)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run has ended, at most so many seconds; returns whether it has.

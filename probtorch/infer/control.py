@@ -4,7 +4,8 @@
 between two calls of the native program, some 50 ms apart. Who tells may be any thread: the one that
 listens for Ctrl-C, a clock, the user's, by a handle. A run that goes on in the background by itself
 (background.py) finds its control by `control_here`. `Interrupt` is for loops in Python, which ask
-between two steps.
+between two steps; there they also answer who wants to see what they have (`Question`), so that
+nobody looks while a step is under way.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+from probtorch.core.rng import default_generator
+from probtorch.effects.runtime import generator_in_force
 from probtorch.errors import ArgumentError, InferenceError
+from probtorch.infer.model_runs import untraced
 
 __all__ = [
     "CALL_SECONDS",
@@ -25,6 +29,7 @@ __all__ = [
     "Control",
     "Ended",
     "Interrupt",
+    "Question",
     "TimeIsUp",
     "control_here",
     "ended_amid_fit",
@@ -54,6 +59,46 @@ def ended_amid_fit() -> Ended:
     return Ended("told to end while a data set was fitted")
 
 
+class Question:
+    """What somebody wants to see of a run, who waits for the answer in another thread.
+
+    Attributes
+    ----------
+    answered : bool
+        Whether the run has; it may have ended instead.
+    value : object
+    error : Exception or None
+        What came of it.
+    """
+
+    def __init__(self) -> None:
+        self._settled = threading.Event()
+        self._left = self.answered = False
+        self.value: object = None
+        self.error: Exception | None = None
+
+    def answer(self, so_far: Callable[[], object]) -> None:
+        """Answer by what a function returns, unless nobody waits any more."""
+        if self._left:
+            return
+        try:
+            self.value = so_far()
+        except Exception as error:  # raised where it was asked
+            self.error = error
+        self.answered = True
+        self.settle()
+
+    def settle(self) -> None:
+        """Let who waits go on."""
+        self._settled.set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait, at most so many seconds; whether there is nothing to wait for any more."""
+        done = self._settled.wait(timeout)
+        self._left = not done
+        return done
+
+
 class Control:
     """What the chains of one run are to do.
 
@@ -72,6 +117,11 @@ class Control:
         self._going = threading.Event()
         self._going.set()
         self._lock = threading.Lock()
+        # Wakes a loop that waits: to go on, or to answer.
+        self._turn = threading.Condition(self._lock)
+        self._questions: list[Question] = []
+        self._loops: list[Interrupt] = []  # that have something to show, the innermost last
+        self._shows = self._over = False
         self._paused_at = 0.0
         # Pauses before this run began are none of its own.
         self._waited = 0.0 if within is None else -within.waited
@@ -133,6 +183,7 @@ class Control:
             if not self._going.is_set():
                 self._waited += time.perf_counter() - self._paused_at
                 self._going.set()
+                self._turn.notify_all()
 
     def go_on(self) -> bool:
         """Return whether a chain is to make another call; while the run is paused, wait first."""
@@ -140,6 +191,64 @@ class Control:
             self._within.go_on()
         self._going.wait()
         return not self.stopped
+
+    # ------------------------------------------------------------------------- what there is so far
+
+    def _is_asked(self, loop: Interrupt) -> bool:
+        """Whether there are questions for a loop: for the innermost one that has an answer."""
+        return bool(self._questions) and (not self._loops or self._loops[-1] is loop)
+
+    def turn(self, loop: Interrupt) -> bool:
+        """Return what `go_on` does; the loop answers what is asked, now and while it waits."""
+        if self._within is not None:
+            self._within.turn(loop)
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: self._going.is_set() or self._is_asked(loop))
+            if not self.answer(loop):
+                return not self.stopped
+
+    def answer(self, loop: Interrupt) -> bool:
+        """Let a loop answer what is asked of it; whether anything was."""
+        with self._lock:
+            asked: list[Question] = []
+            if self._is_asked(loop):
+                asked, self._questions = self._questions, asked
+        for question in asked:
+            question.answer(loop.shown)
+        return bool(asked)
+
+    def ask(self) -> Question | None:
+        """Return a question that the run answers between two steps.
+
+        None if it has had nothing to show yet, or is over.
+        """
+        with self._turn:
+            if self._over or not self._shows:
+                return None
+            question = Question()
+            self._questions.append(question)
+            self._turn.notify_all()
+        return question
+
+    def show(self, loop: Interrupt) -> None:
+        """Let a loop answer from now on."""
+        with self._lock:
+            self._loops.append(loop)
+            self._shows = True
+
+    def hide(self, loop: Interrupt) -> None:
+        """Let a loop answer no more: questions wait for the next one, or for the end of the run."""
+        with self._lock:
+            self._loops.remove(loop)
+
+    def close(self) -> None:
+        """The run is over: nobody is to wait for an answer any more."""
+        with self._lock:
+            self._over = True
+            questions, self._questions = self._questions, []
+        for question in questions:
+            question.settle()
 
 
 class _Here(threading.local):
@@ -214,6 +323,7 @@ class Interrupt:
         # Pauses before the loop began are none of its own.
         self._waited = 0.0 if self._control is None else self._control.waited
         self._noted = self._late = self.heeded = False
+        self._so_far: Callable[[], object] | None = None
         self._before: Callable[[int, FrameType | None], object] | int | None = None
 
     def __enter__(self) -> Interrupt:
@@ -229,6 +339,11 @@ class Interrupt:
         self._noted = True
 
     def __exit__(self, *exc: object) -> None:
+        if self._so_far is not None and self._control is not None:
+            if exc[0] is None:
+                self._control.answer(self)
+            self._control.hide(self)
+            self._so_far = None
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
@@ -236,13 +351,40 @@ class Interrupt:
     def asked(self) -> bool:
         """Whether the loop is to end; once true it stays so, and so does `heeded`."""
         control = self._control
-        if control is not None and not control.go_on():
+        if control is not None and not control.turn(self):
             self._noted = True
         if self._seconds is not None and not self._late:
             waited = 0.0 if control is None else control.waited - self._waited
             self._late = time.perf_counter() >= self._began + self._seconds + waited
         self.heeded = self._noted or self._late
         return self.heeded
+
+    def shows(self, so_far: Callable[[], object]) -> None:
+        """Say what the loop has to show when it is looked at, until it ends.
+
+        Parameters
+        ----------
+        so_far : callable
+            Called between two steps, in the thread of the loop, if a handle asks. It returns what
+            no later step changes, and leaves the loop as it is; None where there is nothing yet.
+        """
+        self._so_far = so_far
+        if self._control is not None:
+            self._control.show(self)
+
+    def shown(self) -> object:
+        """Return what there is so far; what is drawn for it would have been drawn all the same."""
+        if self._so_far is None:
+            return None
+        generators = {id(g): g for g in (default_generator, generator_in_force()) if g is not None}
+        states = [(g, g.get_state()) for g in generators.values()]
+        try:
+            with untraced():
+                return self._so_far()
+        finally:
+            for generator, state in states:
+                if generator.get_state() != state:
+                    generator.set_state(state)
 
     @property
     def told(self) -> str:

@@ -15,7 +15,7 @@ import copy
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -280,6 +280,7 @@ class SteinVI:
         losses = record.losses
         shown = StepProgress(count, done=record.done, shown=progress_bar)
         with record, Interrupt("SteinVI.run", max_seconds) as interrupt, shown as progress:
+            interrupt.shows(lambda: self._so_far(args, kwargs, losses, record.seconds))
             while record.done < count and not (record.stopped or interrupt.asked):
                 losses.append(self.step(*args, **kwargs))
                 progress.update(losses[-1])
@@ -291,6 +292,19 @@ class SteinVI:
             self.get_params(), np.array(losses), self, args, kwargs, record.seconds,
             interrupt.heeded,
         )  # fmt: skip
+
+    def _so_far(
+        self,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        losses: Sequence[float],
+        seconds: float,
+    ) -> SteinVIResult | None:
+        """What a run would return that ended now, around a copy of what goes on."""
+        if not losses:
+            return None
+        params, stein = self.get_params(), copy.deepcopy(self)
+        return SteinVIResult(params, np.array(losses), stein, args, kwargs, seconds, True)
 
     def get_params(self) -> Tensors:
         """Return copies of the constrained parameters, of the guides (particles, *shape)."""

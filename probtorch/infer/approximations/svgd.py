@@ -244,6 +244,9 @@ class SVGD:
             self._course = self.num_steps - record.done, count
             shown = StepProgress(count, done=record.done, shown=progress_bar)
             with record, Interrupt(f"{kind}.run", max_seconds) as interrupt, shown as progress:
+                interrupt.shows(
+                    lambda: self._so_far(target, record.seconds) if record.done else None
+                )
                 while record.done < count:
                     squares = self.step(*args, **kwargs)
                     progress.update(max(squares.values()))
@@ -255,16 +258,25 @@ class SVGD:
             self._course = None
         points = self._particles.array.copy()
         values, gradients = self._gradients(target, points)
-        attrs = {
-            "inference_library": "probtorch",
-            "inference_method": kind,
-            "num_steps": self.num_steps,
-            "sampling_time": record.seconds,
-            "interrupted": interrupt.heeded,
-        }
+        attrs = self._facts(record.seconds, interrupt.heeded)
         if count and self.num_particles >= ENOUGH:
             attrs |= _judge_spread(target, points, gradients)
         return make_draws(target, points[None], {"lp": values[None]}, attrs)
+
+    def _facts(self, seconds: float, interrupted: bool) -> dict[str, object]:
+        """What attributes of the particles tell."""
+        return {
+            "inference_library": "probtorch",
+            "inference_method": type(self).__name__,
+            "num_steps": self.num_steps,
+            "sampling_time": seconds,
+            "interrupted": interrupted,
+        }
+
+    def _so_far(self, target: Target, seconds: float) -> SampledDraws:
+        """The particles where they are; no step more is taken to know their densities."""
+        points = self._particles.array.copy()
+        return make_draws(target, points[None], {}, self._facts(seconds, True))
 
     def get_named_particles(self) -> dict[str, TensorBase]:
         """Return the particles by site, each (num_particles, *shape), in the model's space.

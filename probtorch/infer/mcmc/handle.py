@@ -158,8 +158,13 @@ class RunHandle(BackgroundRun["SampledDraws"]):
             line=_line(lineages),
         )
 
-    def peek(self) -> SampledDraws | None:
+    def peek(self, timeout: float | None = None) -> SampledDraws | None:
         """Return the draws so far, while the run goes on; None before the first after warm-up.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Of other runs; nothing is waited for here.
 
         Returns
         -------

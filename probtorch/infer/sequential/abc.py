@@ -11,6 +11,7 @@ that (predictive.py); simulations.py has them, and what the two have in common.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,8 +26,10 @@ from probtorch.infer.control import Interrupt
 from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.importance import checked_count
 from probtorch.infer.sequential.simulations import (
+    Arrays,
     Distance,
     Simulating,
+    SimulationProblem,
     Summary,
 )
 
@@ -146,11 +149,30 @@ class ABC(Simulating):
         rng = self._generator or default_generator
         parts: list[dict[str, np.ndarray]] = []
         with interrupt:
+            # Their own copy: the unit of the distance is found among all simulations.
+            interrupt.shows(
+                lambda: self._closest(dataclasses.replace(problem), parts, True) if parts else None
+            )
             for begin in range(0, self.num_simulations, BLOCK):
                 if begin and interrupt.asked:
                     break
                 size = min(BLOCK, self.num_simulations - begin)
                 parts.append(problem.simulated(rng, None, size))
+        draws = self._closest(problem, parts, interrupt.heeded)
+        if draws is None:
+            within = "a finite distance" if self.epsilon is None else f"within {self.epsilon:g}"
+            raise InferenceError(
+                "ABC: no simulation is close to the data",
+                expected=f"one at least {within}",
+                got=f"none of {sum(len(next(iter(part.values()))) for part in parts)}",
+                fix="simulate more, allow a larger epsilon, or use ABCSMC",
+            )
+        return draws
+
+    def _closest(
+        self, problem: SimulationProblem, parts: Sequence[Arrays], interrupted: bool
+    ) -> SampledDraws | None:
+        """The closest of all simulations; None where none is close enough."""
         found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         away = problem.distances(found)
         # As close as asked for: of fewer simulations fewer are kept.
@@ -159,16 +181,11 @@ class ABC(Simulating):
         limit = math.inf if self.epsilon is None else self.epsilon
         kept = order[np.isfinite(away[order]) & (away[order] <= limit)]
         if not kept.size:
-            raise InferenceError(
-                "ABC: no simulation is close to the data",
-                expected=f"a distance of at most {limit:g}",
-                got=f"{away.min():g} as the smallest of {len(away)}",
-                fix="simulate more, allow a larger epsilon, or use ABCSMC",
-            )
+            return None
         params = {name: found[name][kept] for name in problem.parameters}
         epsilon = float(away[kept].max()) if self.epsilon is None else self.epsilon
         facts: dict[str, object] = {
-            "epsilon": epsilon, "num_simulations": len(away), "interrupted": interrupt.heeded,
+            "epsilon": epsilon, "num_simulations": len(away), "interrupted": interrupted,
         }  # fmt: skip
         return self._draws(problem, params, away[kept], facts)
 

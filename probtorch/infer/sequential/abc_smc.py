@@ -195,10 +195,11 @@ class ABCSMC(Simulating):
                 stages.start(start)
             else:
                 stages.restore(saved.values)
+            interrupt.shows(lambda: self._result(stages, True) if stages.epsilons else None)
             while not interrupt.asked and stages.advance(goal):
                 stages.look()
             saved.update(stages.snapshot, last=True)
-        if interrupt.asked:
+        if interrupt.heeded:
             if not stages.epsilons:
                 raise interrupt.without("the first stage")
             print(
@@ -218,16 +219,20 @@ class ABCSMC(Simulating):
                 SimulationWarning,
                 *(user_frame() or ("<unknown>", 0)),
             )
-        params = target.constrain_many(stages.q)
+        return self._result(stages, interrupt.heeded)
+
+    def _result(self, stages: _Stages, interrupted: bool) -> SampledDraws:
+        """The particles as they are; later moves do not change them."""
+        found = stages.target.constrain_many(stages.q)
         facts: dict[str, object] = {
             "epsilon": stages.epsilon,
-            "epsilons": stages.epsilons,
-            "acceptance_rates": stages.acceptance,
+            "epsilons": list(stages.epsilons),
+            "acceptance_rates": list(stages.acceptance),
             "num_simulations": stages.simulations,
-            "interrupted": interrupt.asked,
+            "interrupted": interrupted,
         }
-        params = {n: params[n] for n in problem.parameters}
-        return self._draws(problem, params, stages.away, facts)
+        params = {n: found[n] for n in stages.problem.parameters}
+        return self._draws(stages.problem, params, stages.away.copy(), facts)
 
     def _settings(self) -> dict[str, object]:
         """What a checkpoint has to agree in."""

@@ -173,14 +173,20 @@ class AIS(MovedParticles["_Way"]):
             If Pareto k of the weights is above what so many draws can bear.
         """
         run, way, _ = self._run(args, kwargs, checkpoint, checkpoint_every, max_seconds, streams=4)
-        found = run.target.constrain_many(way.positions[None])
+        return self._result(run, way)
+
+    def _result(self, run: ParticleRun, way: _Way, *, ended: bool = True) -> WeightedDraws:
+        """The particles with their weights, at the end of their way or on it."""
+        positions = way.positions if ended else way.positions.copy()
+        found = run.target.constrain_many(positions[None])
         facts = {
             **run.kernel.attrs(),
             "inference_library": "probtorch",
             "inference_method": "AIS",
-            "temperatures": list(way.temperatures),
+            "temperatures": way.weighed_at,
             "num_steps": self.num_steps,
             "evaluations": run.mutation.evaluations,
+            "interrupted": not ended,
         }
         return weighted(
             {name: x[0] for name, x in found.items()},
@@ -192,8 +198,12 @@ class AIS(MovedParticles["_Way"]):
             coords=run.target.coords,
             attrs=facts,
             target=run.target,
-            positions=way.positions,
+            positions=positions,
+            warns=ended,
         )
+
+    def _so_far(self, run: ParticleRun, way: _Way) -> WeightedDraws | None:
+        return self._result(run, way, ended=False) if way.weighed_at else None
 
     def _path(self, target: Target) -> TemperedPath:
         return TemperedPath(target, self.reference)
@@ -255,6 +265,11 @@ class _Way:
     def now(self) -> float:
         """The last temperature that all particles have moved at."""
         return self.temperatures[-1] if self.temperatures else 0.0
+
+    @property
+    def weighed_at(self) -> list[float]:
+        """The temperatures up to the one whose density the weights are of."""
+        return [*self.temperatures, *([] if self.aim is None else [self.aim])]
 
     def to_the_end(self) -> bool:
         """Go on to temperature 1."""

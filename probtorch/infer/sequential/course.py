@@ -156,6 +156,11 @@ class Course:
             return self.positions, self.logdensity, self._facts()
         return self._settled
 
+    @property
+    def settled(self) -> bool:
+        """Whether a temperature was come to."""
+        return self._settled is not None
+
     def advance(self) -> None:
         """Go on to the next temperature, or end the stage that was begun."""
         if self._moving is None:

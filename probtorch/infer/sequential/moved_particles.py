@@ -126,6 +126,10 @@ class MovedParticles(abc.ABC, Generic[C]):
         """The particles of a run, before its first step."""
 
     @abc.abstractmethod
+    def _so_far(self, run: ParticleRun, course: C) -> object:
+        """What a run would return that ended now; None where there is nothing yet."""
+
+    @abc.abstractmethod
     def _own_settings(self) -> Mapping[str, object]:
         """What a checkpoint has to agree in besides."""
 
@@ -181,6 +185,7 @@ class MovedParticles(abc.ABC, Generic[C]):
                 course.start()
             else:
                 course.restore(saved.values)
+            interrupt.shows(lambda: self._so_far(run, course))
             interrupted = not course.to_the_end()
         if not interrupted:
             course.judge()

@@ -16,6 +16,8 @@ errors in nested sampling parameter estimation", Bayesian Analysis 13 (2018), fo
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 import os
 from collections.abc import Callable
@@ -239,17 +241,22 @@ class NestedSampler(MovedParticles[NestedCourse]):
         run, course, interrupted = self._run(
             args, kwargs, checkpoint, checkpoint_every, max_seconds, streams=5
         )
+        return self._result(run, course, interrupted)
+
+    def _so_far(self, run: ParticleRun, course: NestedCourse) -> NestedDraws | None:
+        if not len(course.counts):
+            return None
+        # What is buried and drawn for a look is not buried and drawn in the run.
+        streams = [Generator(*stream.get_state()) for stream in run.streams]
+        return self._result(dataclasses.replace(run, streams=streams), copy.copy(course), True)
+
+    def _result(self, run: ParticleRun, course: NestedCourse, interrupted: bool) -> NestedDraws:
+        """Weights of all points, draws by them, and what is told; the live points are buried."""
         left = course.remaining()
         course.bury_all()
         facts = {**run.kernel.attrs(), "inference_method": "NestedSampler", "dlogz": left}
         facts |= {"sampling_time": run.saved.seconds, "interrupted": interrupted}
         facts |= {"num_steps": course.num_steps}
-        return self._result(run, course, facts)
-
-    def _result(
-        self, run: ParticleRun, course: NestedCourse, facts: dict[str, object]
-    ) -> NestedDraws:
-        """Weights of all points, draws by them, and what is told."""
         target, (_, _, simulations, resampling) = run.target, run.streams
         likelihood, counts = course.dead_likelihood, course.counts
         log_weights = likelihood + log_widths(mean_log_volumes(counts))

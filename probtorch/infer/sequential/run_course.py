@@ -8,6 +8,7 @@ model with the values of such a state, and tells what it met.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -205,12 +206,23 @@ class RunCourse:
             self.saved.update(self.snapshot, last=True)
         if not self.ended:
             return
-        # Chains that have no draw yet would leave nothing of the others.
+        begun = self.begun()
+        if begun is None:
+            raise self.interrupt.without("the first draw")
+        self.chains = begun.chains
+        self._tell()
+
+    def begun(self) -> RunCourse | None:
+        """Return the course as if it had ended here, with as many draws of each chain.
+
+        Chains that have no draw yet would leave nothing of the others; None if none has.
+        """
         begun = [chain for chain in self.chains if chain]
         if not begun:
-            raise self.interrupt.without("the first draw")
-        self.chains = [chain[: len(begun[-1])] for chain in begun]
-        self._tell()
+            return None
+        cut = copy.copy(self)
+        cut.chains, cut.ended = [chain[: len(begun[-1])] for chain in begun], True
+        return cut
 
     def extend(self, count: int, sweeps: RunMoves) -> None:
         """Make so many more draws of each chain, or as many as there is time for."""

@@ -132,12 +132,18 @@ class RunEngine(abc.ABC):
             moves = self._moves(called.args, dict(called.kwargs))
             if saved.values is not None:
                 course.restore(saved.values, moves)
+            interrupt.shows(lambda: self._so_far(course, moves, called))
             course.to_the_end(moves)
             draws = self._draws(course, moves, called)
             while more := budget.missing(draws):
                 course.extend(more, moves)
                 draws = self._draws(course, moves, called)
         return draws
+
+    def _so_far(self, course: RunCourse, moves: RunMoves, called: CalledModel) -> RunDraws | None:
+        """As many draws as all chains have that have begun, if one has."""
+        begun = course.begun()
+        return None if begun is None else self._draws(begun, moves, called)
 
     def _draws(self, course: RunCourse, moves: RunMoves, called: CalledModel) -> RunDraws:
         """The draws of a course, as they are now."""

@@ -226,6 +226,9 @@ class SMC(MovedParticles[Course]):
         run, course, interrupted = self._run(
             args, kwargs, checkpoint, checkpoint_every, max_seconds, streams=3
         )
+        return self._result(run, course, interrupted)
+
+    def _result(self, run: ParticleRun, course: Course, interrupted: bool) -> SMCDraws:
         positions, logdensity, facts = course.result()
         draws = make_draws(
             run.target, positions[None], {"lp": logdensity[None]},
@@ -235,6 +238,9 @@ class SMC(MovedParticles[Course]):
             },
         )  # fmt: skip
         return SMCDraws(**vars(draws))
+
+    def _so_far(self, run: ParticleRun, course: Course) -> SMCDraws | None:
+        return self._result(run, course, interrupted=True) if course.settled else None
 
     def _path(self, target: Target) -> TemperedPath:
         return TemperedPath(target, self.reference)

@@ -296,6 +296,7 @@ def weighted(
     call: CalledModel | None = None,
     target: Target | None = None,
     positions: np.ndarray | None = None,
+    warns: bool = True,
 ) -> WeightedDraws:
     """Judge importance ratios, warn where they are bad, and put them beside their draws.
 
@@ -307,6 +308,8 @@ def weighted(
         What made the draws, for messages.
     cure : str
         What to do where the weights are bad.
+    warns : bool
+        Whether to warn then: of weights on their way it would be said too soon.
 
     Raises
     ------
@@ -340,7 +343,7 @@ def weighted(
         samples, log_ratios, log_weights, k, evidence, error, values, dims or {}, coords or {},
         attrs or {}, groups or {}, call, target, positions,
     )  # fmt: skip
-    if count >= MIN_DRAWS and k > pareto_k_limit(count):
+    if warns and count >= MIN_DRAWS and k > pareto_k_limit(count):
         warnings.warn_explicit(
             f"{owner}: the proposal is far from the posterior\n"
             f"  expected: a Pareto k of at most {pareto_k_limit(count):.2f}\n"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +50,9 @@ def run_steps(
     losses = record.losses
     shown = StepProgress(num_steps, done=len(losses), shown=progress_bar)
     with record, Interrupt("SVI.run", max_seconds) as interrupt, shown as progress:
+        interrupt.shows(
+            lambda: _so_far(svi, args, kwargs, losses, record.elapsed) if losses else None
+        )
         met = is_met(rule, losses)  # a run that was saved where it ended
         # The clock is asked last: a run that is complete was not interrupted.
         while len(losses) < num_steps and not (record.stopped or met or interrupt.asked):
@@ -78,4 +82,25 @@ def run_steps(
         interrupted=interrupt.heeded,
         seconds=record.elapsed,
         converged=None if rule is None else met,
+    )
+
+
+def _so_far(
+    svi: SVI,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    losses: Sequence[float],
+    seconds: float,
+) -> SVIResult | None:
+    """What a run would return that ended now, around a copy of what goes on."""
+    if svi.waiting is not None:
+        return None  # read from a file, before the first step has made the parameters
+    return SVIResult(
+        params=svi.get_params(),
+        losses=np.array(losses),
+        svi=copy.deepcopy(svi),
+        args=args,
+        kwargs=kwargs,
+        interrupted=True,
+        seconds=seconds,
     )
