@@ -431,7 +431,7 @@ class CompiledFunction(Compiled):
             version = None
         if version is None:
             numbers = self._varying.places()
-            environment = self._environment(leaves, structure, numbers)
+            environment, placed = self._snapshot(leaves, structure, tensors, numbers)
             if environment.opaque is not None:
                 self._untape(environment.opaque, "")
                 return self._in_python(args, kwargs)
@@ -446,7 +446,7 @@ class CompiledFunction(Compiled):
                 self._untape("a gradient through an argument that it finds outside, too", "")
                 return self._in_python(args, kwargs)
             performed = surroundings().performed()
-            given = leaves, structure, environment, (args, kwargs), numbers
+            given = leaves, structure, environment, (args, kwargs), numbers, placed
             version = Differentiable(self, *given)
             for reason, place in version.refusals[:1]:
                 self.paths.warn(reason, place)
@@ -459,6 +459,11 @@ class CompiledFunction(Compiled):
             if changed is not None:
                 self._forget()
             self._taped[key] = version
+            told = version.environment.tells_apart(version.read, tensors)
+            touched = [*version.replaced, *told]
+            if touched:
+                self._varying.leave_tensors(touched)
+                self._taped[key] = None
             if version.filled is not None:
                 self._untape(_FILLED.format(version.filled), "")
             elif version.called is not None:
@@ -485,6 +490,18 @@ class CompiledFunction(Compiled):
     def _environment(self, leaves, structure, apart=()):
         objects = [*objects_among(leaves), *kept_by_structure(structure)]
         return Environment((self.fn, *self.roots()), self.values, objects, apart)
+
+    def _snapshot(self, leaves, structure, tensors, places):
+        """Return a snapshot without the floats in `places`, and without tensors in whose places
+        others come; and the places of these.
+        """
+        placed = self._varying.tensors()
+        found = self._environment(leaves, structure, [*places, *placed])
+        told = found.tells_apart(placed, tensors)
+        if not told:
+            return found, placed
+        self._varying.leave_tensors(told)
+        return self._snapshot(leaves, structure, tensors, places)
 
     def _met_statements(self, performed, environment):
         """Note whether model statements were performed, and what they read in a plain script."""
@@ -538,8 +555,8 @@ class CompiledFunction(Compiled):
         """
         self._varying.find(lambda apart: self._environment(leaves, structure, apart))
         places = [] if fixed else self._varying.places()
-        before = self._environment(leaves, structure, places)
-        given = leaves, structure, tensors, key, arguments, detached, places, before
+        before, placed = self._snapshot(leaves, structure, tensors, places)
+        given = leaves, structure, tensors, key, arguments, detached, places, placed, before
         if not places and not self._varying.inputs(structure):
             return self._recorded(*given)
         with floats_again(
@@ -549,10 +566,14 @@ class CompiledFunction(Compiled):
         ):
             return self._recorded(*given)
 
-    def _recorded(self, leaves, structure, tensors, key, arguments, detached, places, before):
+    def _recorded(
+        self, leaves, structure, tensors, key, arguments, detached, places, placed, before
+    ):
         """Record, with tensors in the places of floats, what reads what is in an environment."""
         found, plain, made = [], [], []
         rec = Recorder(frozen=False)
+        for table, name in placed:
+            rec.place(table, name)
         rec.pins = not detached  # what goes backwards later may meet another mask
 
         def flat(*stand_ins):
@@ -622,6 +643,11 @@ class CompiledFunction(Compiled):
             self.paths.give_up(_DRAWN.format(drawn), loud=True)
             return plain, None
         rec.followed.judge(before, rec.refuse)
+        read = [(p.table, p.key) for p in rec.placed if p.now is p.first]
+        touched = [*rec.more_than_read(), *before.tells_apart(read, tensors)]
+        if touched:
+            self._varying.leave_tensors(touched)
+            return plain, None
         if self._note_changed(key, None if rec.unsupported else before.changed()):
             return plain, None
         if not before.watch_elements(rec.pinned):

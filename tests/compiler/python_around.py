@@ -12,6 +12,7 @@ import argparse
 import array
 import collections
 import collections.abc
+import contextlib
 import contextvars
 import dataclasses
 import enum
@@ -34,6 +35,7 @@ from probtorch.compiler.paths import CompileWarning
 from probtorch.distributions import Normal
 from probtorch.effects.handlers import condition
 from probtorch.effects.primitives import sample
+from probtorch.errors import DTypeError
 from probtorch.tensor import tensor
 
 __all__ = ["PLACES", "check", "main"]
@@ -525,6 +527,109 @@ def tensor_replaced(rng):
     return (lambda v: v * thing.k), lambda: setattr(thing, "k", tensor(number(rng)))
 
 
+def holder_of(rng, t):
+    """What puts a tensor somewhere, and what finds it there."""
+    how = rng.choice(["entry", "attribute", "slot", "item", "cell", "class", "buffer", "deep"])
+    table, items, thing, slotted = {"h": t, "k": 1.0}, [1.0, t], Thing(t), Slotted(t)
+    own, net = type("Own", (), {"h": t}), nn.Module()
+    net.register_buffer("h", t)
+    deep = Thing([{"h": t}])
+
+    def put(u):
+        nonlocal t
+        t = u
+
+    def put_buffer(u):
+        with contextlib.suppress(DTypeError):  # which takes no floats, and keeps to parameters
+            net.h = u
+
+    return {
+        "entry": (lambda u: table.update(h=u), lambda: table["h"]),
+        "attribute": (lambda u: setattr(thing, "k", u), lambda: thing.k),
+        "slot": (lambda u: setattr(slotted, "k", u), lambda: slotted.k),
+        "item": (lambda u: items.__setitem__(1, u), lambda: items[1]),
+        "cell": (put, lambda: t),
+        "class": (lambda u: setattr(own, "h", u), lambda: own.h),
+        "buffer": (put_buffer, lambda: net.h),
+        "deep": (lambda u: deep.k[0].update(h=u), lambda: deep.k[0]["h"]),
+    }[how]
+
+
+def vector(rng):
+    return tensor([number(rng), number(rng)])
+
+
+# What is put in the place of a tensor of two elements.
+COMES = {
+    "another": vector,
+    "a view": lambda rng: tensor([[number(rng)] * 3, [number(rng)] * 3])[:, rng.randrange(3)],
+    "off the tape": lambda rng: (vector(rng).requires_grad_() * 2.0).detach(),
+    "strided": lambda rng: tensor([number(rng) for _ in range(4)])[::2],
+    "double": lambda rng: vector(rng).double(),
+    "longer": lambda rng: tensor([[number(rng), number(rng)]] * 2),
+    "a number's": lambda rng: tensor(number(rng)),
+    "a leaf": lambda rng: vector(rng).requires_grad_(),
+    "a parameter": lambda rng: nn.Parameter(vector(rng)),
+    "with a gradient": lambda rng: with_gradient(vector(rng)),
+    "a float": number,
+}
+
+
+def with_gradient(t):
+    t.grad = t * 2.0
+    return t
+
+
+def carried_tensor(rng):
+    first = vector(rng)
+    put, get = holder_of(rng, first)
+    other_put, other = holder_of(rng, first if rng.random() < 0.1 else vector(rng))
+    usual = rng.choice([("another",), ("another", "a view", "off the tape", "strided"), (*COMES,)])
+    way = _WAYS[rng.choice([*_WAYS] if rng.random() < 0.5 else ["product", "product of two"])]
+
+    def change():
+        how = rng.random()
+        if how < 0.75:
+            put(COMES[rng.choice(usual)](rng))
+        elif how < 0.85 and isinstance(get(), probtorch.Tensor):
+            with probtorch.no_grad():
+                get().mul_(0.5)
+        elif how < 0.95:
+            other_put(get() if rng.random() < 0.3 else vector(rng))
+        else:
+            change()
+            change()
+
+    return (lambda v: way(v, get(), other())), change
+
+
+def in_place(v, h, other):
+    h.add_(1.0)
+    return v * h.detach()
+
+
+# What a function may do with such a tensor.
+_WAYS = {
+    "product": lambda v, h, other: (v * h).detach().sum(),
+    "product of two": lambda v, h, other: v * h + other,
+    "branch": lambda v, h, other: v * 3.0 if float(h.sum()) > 0.2 else v + h,
+    "form": lambda v, h, other: v * h.ndim + h.sum() * 0.5,
+    "mask": lambda v, h, other: v * h.detach()[h.detach() > 0.0].sum(),
+    "who": lambda v, h, other: v * (2.0 if h is other else 3.0),
+    "gradient": lambda v, h, other: v * (1.0 if h.grad is None else 2.0) + h.sum(),
+    "on the tape": lambda v, h, other: v * (2.0 if h.requires_grad else 3.0) * h.sum(),
+    "leaf": lambda v, h, other: v * (2.0 if h.is_leaf else 3.0),
+    "layout": lambda v, h, other: v * (2.0 if h.is_contiguous() else 3.0) + h.sum(),
+    "steps": lambda v, h, other: v * h.stride()[-1] + h.sum(),
+    "elements": lambda v, h, other: v * h.detach().numpy().sum(),
+    "base": lambda v, h, other: v * (1.0 if h._base is None else h._base.detach().sum()),
+    "in place": in_place,
+    "loop": lambda v, h, other: functools.reduce(lambda a, i: a * 0.5 + h, range(40), v),
+    "type": lambda v, h, other: v * len(type(h).__name__),
+    "text": lambda v, h, other: v * len(str(h.dtype)),
+}
+
+
 def tensor_of_another_shape(rng):
     thing = Thing(tensor([number(rng)]))
 
@@ -728,13 +833,17 @@ PLACES = [
     array_to_fill,
 ]  # fmt: skip
 # Worlds of smaller seeds, some of which were wrong once, stay as they are.
-ADDED, SINCE = [dispatched_by_type, abstract_class], 12_000_000
+ADDED, SINCE = [dispatched_by_type, abstract_class, carried_tensor], 12_000_000
 # Those that may make a function eager are rarer, so that most programs are compiled.
 _EAGER = (
     *(random_numbers, iterator, function_of_numpy),
     *(list_to_fill, dict_to_fill, attribute_to_set, array_to_fill),
 )
-_WEIGHTS = {p: 0.1 if p in _EAGER else 1.0 for p in PLACES} | dict.fromkeys(ADDED, 4.0)
+_WEIGHTS = (
+    {p: 0.1 if p in _EAGER else 1.0 for p in PLACES}
+    | dict.fromkeys(ADDED, 4.0)
+    | {carried_tensor: 20.0}
+)
 
 
 def world(seed):
@@ -826,7 +935,14 @@ def run(seed, wrap, taped=False):
                 result.sum().backward()
                 found.append(plain(weight.grad))
             found += [plain(x) for look in left for x in look()]
-        except (TypeError, ValueError, AttributeError, StopIteration) as error:
+        except (
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            RuntimeError,
+            StopIteration,
+        ) as error:
             found.append(type(error).__name__)
         if turn in (1, 3, 4) or order.random() < 0.2:
             order.choice(changes)()

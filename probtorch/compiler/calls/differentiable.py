@@ -30,6 +30,7 @@ from probtorch.compiler.calls.unfolding import alike, leave_whole, unfold
 from probtorch.compiler.calls.varying import as_they_were, others_by_now, values_of
 from probtorch.compiler.calls.verified_call import others_at_work
 from probtorch.compiler.guards.calls import Calls
+from probtorch.compiler.record.placed import PlacedTensor
 from probtorch.core.dispatch import TapeNode, grad_enabled, wrap
 from probtorch.core.history import hooked, hooks_changed
 from probtorch.core.tensor_base import TensorBase, is_tensor
@@ -55,8 +56,9 @@ class Differentiable:
         What the function depends on.
     given : (tuple, dict)
         The arguments of the first call.
-    numbers : list of (table, key)
-        Where there are floats that change between calls, which the environment leaves out.
+    numbers, placed : list of (table, key)
+        Where there are floats that change between calls, and tensors in whose places others come,
+        which the environment leaves out.
 
     Attributes
     ----------
@@ -68,10 +70,13 @@ class Differentiable:
         Something not pure that the first call called, and where (`Calls`).
     filled : str or None
         A container among the arguments that the first call changed.
+    replaced, read : list of (table, key)
+        Where the first call itself put another tensor, of `placed`, and where it did not.
     """
 
-    def __init__(self, owner, leaves, structure, environment, given, numbers):
-        self.owner, self.numbers = owner, numbers
+    def __init__(self, owner, leaves, structure, environment, given, numbers, placed):
+        self.owner, self.numbers, self.placed = owner, [*numbers, *placed], placed
+        before = [t[key] for t, key in placed]
         # What the last forward pass of each thread returned besides tensors.
         self.met = threading.local()
         self.fixed = [None if is_tensor(x) else x for x in leaves]
@@ -100,6 +105,12 @@ class Differentiable:
         # Where the function draws or changes tensors outside, it must not run twice.
         self.repeatable = closed_over is not None
         self.closed_over = closed_over or []
+        now = self.in_places()
+        stays = [a is b for a, b in zip(before, now, strict=True)]
+        self.replaced = [p for p, same in zip(placed, stays, strict=True) if not same]
+        self.read = [p for p, same in zip(placed, stays, strict=True) if same]
+        there = set(map(id, before))
+        self.others = [t for t in self.others if id(t) not in there]
         (self.first,) = found
         results = [x for x in flatten(self.first)[0] if is_tensor(x)]
         Ties(results, lambda t: False).mark(results, owner.tied)
@@ -125,7 +136,7 @@ class Differentiable:
             return
         self._learned.add(path)
         known = {id(t) for t in self.closed_over}
-        new = [t for t in path.refs if id(t) not in known]
+        new = [t for t in path.refs if id(t) not in known and type(t) is not PlacedTensor]
         needed = [t for t in new if t.requires_grad and is_float(t)]
         known |= {id(t) for t in (*self.others, *needed)}
         self.others = [*self.others, *(t for t in new if id(t) not in known)]
@@ -136,6 +147,10 @@ class Differentiable:
 
     def __environment__(self):
         return [self.owner.fn, *self.owner.roots(), *self.fixed]
+
+    def in_places(self):
+        """Return what there is now in the places of tensors in whose places others come."""
+        return [value for _, _, value in values_of(self.placed)]
 
     def holds(self):
         """Whether Python values and what the function closes over are what they were."""
@@ -278,7 +293,8 @@ class _Call(Function):
         outs = version.met.outs
         ctx.version, ctx.count, ctx.number = version, count, len(items)
         ctx.numbers = values_of(version.numbers)
-        ctx.save_for_backward(*items, *version.others)
+        there = [x for x in version.in_places() if is_tensor(x)]
+        ctx.save_for_backward(*items, *version.others, *there)
         ctx.results = [x.detach() for x in outs]
         flows = zip(outs, version.met.wanted, strict=True)
         ctx.mark_non_differentiable(*(x for x, wanted in flows if not (wanted and is_float(x))))

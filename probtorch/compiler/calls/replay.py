@@ -128,6 +128,7 @@ class Path:
         # Tensors outside by what their .grad has to be: None, or a tensor; and those of which a run
         # sets it, to None or to the outputs that follow the results.
         self.ungraded, self.graded = [*rec.ungraded.values()], [g.leaf for g in rec.graded.values()]
+        self.placed = rec.placed
         self.regraded = [(leaf, leaf._grad is not None) for leaf in rec.regraded.values()]
         acts = any(how != "made" for found in rec.restarts.values() for _, how, _ in found)
         made = {id(g) for found in rec.restarts.values() for g, how, _ in found if how == "made"}
@@ -137,7 +138,12 @@ class Path:
         for g in rec.graded.values():
             g.settle()
         self.strides = [t.array.strides for t in rec.given] if rec.layout else None
-        self._looks = bool(self.ungraded or self.graded or self.strides is not None)
+        for p in self.placed:
+            p.settle()
+        # Where code may ask who is who, what comes has to be none that it knows.
+        asks = bool(self.placed) and environment.asks_who
+        self._known = set(environment.tensors()) if asks else None
+        self._looks = bool(self.ungraded or self.graded or self.placed or self.strides is not None)
         self.saving = saving
         # What updated tensors held before the recording, which frame ran last, and the tick then.
         self.originals, self.ran, self.tick = rec.originals, None, -1
@@ -264,7 +270,8 @@ class Path:
         if frame is None or self.tensors:
             now = arrays_of(self.tensors)
             if frame is None or not all(map(operator.is_, now, frame.arrays)):
-                if list(map(self.program.kind, now)) != self.kinds or self._overlaps():
+                shares = bool(self.updates) and self._overlaps()
+                if shares or list(map(self.program.kind, now)) != self.kinds:
                     return None
                 frame = self.local.frame = self.program.bind(now, saving=self.saving, old=frame)
         if self.refs and grad_enabled() and list(map(_WANTED, self.refs)) != self.wanted:
@@ -274,12 +281,27 @@ class Path:
         return frame if self.environment.changed() is None else None
 
     def _as_before(self, arrays):
-        """Whether gradients outside, and strides, are what they were where Python looked."""
+        """Whether gradients outside, tensors in whose places others come, and strides, are what
+        they were where Python looked.
+        """
         if any(g is not None for g in map(_GRADIENT, self.ungraded)):
             return False
         if not all(map(_plain_gradient, self.graded)):
             return False
+        if self.placed and not self._fit(arrays):
+            return False
         return self.strides is None or self.strides == [x.strides for x in arrays]
+
+    def _fit(self, arrays):
+        """Whether what is in the places of tensors now may take the place of these."""
+        if not all(p.fits() for p in self.placed):
+            return False
+        if self._known is None:
+            return True
+        now = [p.now for p in self.placed]
+        theirs = {id(t.array) for t in now}
+        alone = len(theirs) == len(now) and theirs.isdisjoint(map(id, arrays))
+        return alone and self._known.isdisjoint(map(id, now))
 
     def _overlaps(self):
         """Whether memory that is written is also that of another outside tensor."""

@@ -10,6 +10,9 @@ that of an argument is one of the tensors that are given.
 Python may tell a tensor from a float: `isinstance`, `math.exp`, a format, the dtype of what is made
 of it. So that call is made twice, with the floats first, and unless both come to the same, by what
 they return and what they leave, these floats stay constants, each value with a path of its own.
+
+So it is with a tensor that another one comes in the place of, which a recording then knows by its
+place (`placed.py`): no other form of value, so that no comparison is needed.
 """
 
 import contextlib
@@ -17,6 +20,7 @@ import contextlib
 from probtorch.compiler.calls.versions import what_is_alike
 from probtorch.compiler.record.followed import is_input
 from probtorch.compiler.record.number import stand_in
+from probtorch.compiler.record.placed import is_plain
 
 __all__ = ["VaryingNumbers", "as_they_were", "others_by_now", "values_of"]
 
@@ -34,6 +38,7 @@ class VaryingNumbers:
         self._places = {}  # by who holds one and its key: both, and the label
         self._arguments = {}  # by the structure of arguments: the numbers of leaves
         self._constant = set()  # what has to stay a constant
+        self._tensors = {}  # as `_places`, of tensors in whose places others come
         self._met = {}  # the first version of those that differ in numbers alone
         self._new = set()  # names of those that no recording has had yet
 
@@ -103,11 +108,27 @@ class VaryingNumbers:
         found = False
         for where in environment.numbers_changed():
             t, key = environment.number_at(where)
-            if _name_of(t, key) not in self._constant and is_input(t[key]):
+            if _name_of(t, key) in self._constant:
+                continue
+            if is_plain(t[key]):
+                self._tensors[_name_of(t, key)] = t, key
+                found = True
+            elif is_input(t[key]):
                 self._places[_name_of(t, key)] = t, key, where
                 self._new.add(_name_of(t, key))
                 found = True
         return found
+
+    def tensors(self):
+        """Return where there are tensors now in whose places others come, as `places` does."""
+        return [(t, key) for t, key in self._tensors.values() if is_plain(_value(t, key))]
+
+    def leave_tensors(self, places):
+        """Know the tensors in some places by who they are, for good."""
+        names = {_name_of(t, key) for t, key in places}
+        self._constant |= names
+        for name in names:
+            self._tensors.pop(name, None)
 
     @contextlib.contextmanager
     def standing_in(self, rec, places):

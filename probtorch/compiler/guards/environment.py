@@ -21,6 +21,7 @@ for `calls` to hear.
 """
 
 import zlib
+from collections import Counter
 
 from probtorch.compiler.guards import dict_versions
 from probtorch.compiler.guards.dict_versions import DictVersions
@@ -41,6 +42,8 @@ MAX_ENTRIES = 100_000
 BETWEEN_COUNTS = 16
 # Attributes of tensors that are no part of their elements.
 _OF_TENSORS = {"requires_grad", "is_leaf"}
+# Attributes by which a view leads to the tensor whose memory it has.
+_WHOSE = {"_base", "_is_view", "untyped_storage"}
 
 
 def objects_among(leaves):
@@ -189,8 +192,8 @@ class Environment(Walk):
         return None
 
     def numbers_changed(self):
-        """Return where floats of Python's are others by now, if nothing else is another: a list of
-        what `number_at` takes, the same in another process.
+        """Return where floats of Python's, or plain tensors, are others by now, if nothing else is
+        another: a list of what `number_at` takes, the same in another process.
         """
         if self.opaque is not None or any(
             watch.changed() is not None
@@ -215,6 +218,16 @@ class Environment(Walk):
 
     def _with_numbers(self):
         return self._values, self._dicts, self._places, self._items
+
+    def tells_apart(self, places, tensors):
+        """Return those of some places whose tensors code may tell from any others in their stead,
+        or find in another way, too: among `tensors`, those of a call's arguments.
+        """
+        if self.asks_id or not _WHOSE.isdisjoint(self._named):
+            return places
+        found = [table[key] for table, key in places]
+        ways = Counter(map(id, (*found, *tensors, *self.tensors().values())))
+        return [place for place, t in zip(places, found, strict=True) if ways[id(t)] > 1]
 
     def follows(self, table):
         """Whether a dict was met of which replays read something anew."""

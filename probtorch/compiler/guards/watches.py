@@ -14,6 +14,7 @@ import zlib
 
 import numpy as np
 
+from probtorch.compiler.record.placed import is_plain
 from probtorch.core.sameness import token
 
 __all__ = ["Contents", "Held", "Places", "WatchedArrays", "WatchedParts", "raw", "same_value"]
@@ -104,12 +105,14 @@ class Places:
                 yield i, now, value
 
     def numbers(self):
-        """Return the rows in which floats are others by now; None where anything else is."""
+        """Return the rows in which floats, or plain tensors, are others by now; None where anything
+        else is.
+        """
         found = []
         for i, now, value in self._other_objects():
             if same_value(now, value):
                 continue
-            if not (type(now) is type(value) is float and self.number((i,)) is not None):
+            if not (_may_follow(now, value) and self.number((i,)) is not None):
                 return None
             found.append((i,))
         return found
@@ -297,8 +300,12 @@ class Contents:
 
 
 def _is_pair(row):
-    """Whether a float has come in the place of a float."""
-    return type(row[1]) is type(row[2]) is float
+    return _may_follow(row[1], row[2])
+
+
+def _may_follow(now, before):
+    """Whether a float has come in the place of a float, or a plain tensor in that of another."""
+    return type(now) is type(before) is float or (is_plain(now) and is_plain(before))
 
 
 class WatchedParts:

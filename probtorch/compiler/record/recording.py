@@ -12,6 +12,7 @@ from collections.abc import Callable
 from probtorch.backends.registry import device_of, shares_memory
 from probtorch.compiler.graph import Graph, GraphValue, Node
 from probtorch.compiler.record.followed import FollowedNumbers
+from probtorch.compiler.record.placed import PlacedTensor, is_plain
 from probtorch.compiler.record.turns import expanded
 from probtorch.core.dispatch import set_grad_enabled, set_recorder
 from probtorch.core.interpreter import Interpreter
@@ -69,6 +70,7 @@ class Recording(Interpreter):
         self.ungraded, self.graded, self.regraded = {}, {}, {}
         self._gradients = {}  # what was found in .grad
         self.reached = []  # leaves that a gradient reached, whose hooks count
+        self.placed = []  # what stands for tensors in whose places others come
         self.followed = FollowedNumbers()
         self.returned = None  # numbers that the function only returns, where that is asked for
         self.layout = False  # whether Python looked at how elements lie in memory
@@ -97,6 +99,14 @@ class Recording(Interpreter):
 
     def _bind_number(self, t):
         self._bind(t, GraphValue(t.array.shape, t.array.dtype, "ref", array=t))
+
+    def place(self, table, key):
+        """Know the tensor in a place as the one that is there at each replay."""
+        p = PlacedTensor(table, key)
+        v = GraphValue(p.array.shape, p.array.dtype, "ref", array=p)
+        self.outside.add(id(v))
+        self._bind(p.first, v)
+        self.placed.append(p)
 
     def add_input(self, t, *, owned=False):
         """Make tensor `t` an input of the graph; an `owned` one may be changed in place."""
@@ -297,6 +307,20 @@ class Recording(Interpreter):
         """Return the tensors outside that a replay writes to, as references name them."""
         names = {id(g): self.graded[key] for key, g in self._gradients.items()}
         return [names.get(id(t), t) for t in self.updates.values()]
+
+    def more_than_read(self):
+        """Return the places of those tensors of which the function has done, or asked, more than
+        what any other of their form would answer, as ``(table, key)``.
+        """
+        touched = {*self.updates, *self.ungraded, *self.graded, *self.regraded}
+        return [
+            (p.table, p.key)
+            for p in self.placed
+            if self.layout
+            or p.now is not p.first
+            or not is_plain(p.first)
+            or not touched.isdisjoint((id(p.first), id(p.first._base)))
+        ]
 
     def gradients_met(self):
         """Return the gradients that were there when they were first looked at."""
