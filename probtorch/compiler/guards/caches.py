@@ -9,6 +9,7 @@ import functools
 import gc
 import operator
 import types
+from typing import cast
 
 from probtorch.compiler.guards import dict_versions
 from probtorch.compiler.guards.dict_versions import DictVersions
@@ -89,7 +90,7 @@ def looked_up(fn):
 
 
 # What stands in the place of each function that is dispatched by type.
-_BY_TYPE = getattr(functools.singledispatch(len), "__code__")  # noqa: B009  # a function, whatever its type says
+_BY_TYPE = cast("types.FunctionType", functools.singledispatch(len)).__code__
 
 
 def _closed_over(fn, name):
