@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import weakref
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping
 from typing import Any
 
@@ -46,6 +47,7 @@ __all__ = [
     "get_param_store",
     "read_owned",
     "read_param",
+    "take_loaded",
 ]
 
 
@@ -227,13 +229,18 @@ class ParamStore:
         self._leaves.clear()
         self._constraints.clear()
         self.buffers.clear()
+        _LOADED.discard(self)
 
     def get_state(self) -> StateDict:
         """Return ``{"params": leaves, "constraints": ...}``, the leaves themselves."""
         return {"params": dict(self._leaves), "constraints": dict(self._constraints)}
 
     def set_state(self, state: StateDict) -> None:
-        """Replace everything by what `get_state` returned."""
+        """Replace everything by what `get_state` returned; an `SVI` made next goes on there."""
+        self._replace(state)
+        _LOADED.add(self)
+
+    def _replace(self, state: StateDict) -> None:
         if set(state["params"]) != set(state["constraints"]):
             raise ArgumentError(
                 "ParamStore.set_state",
@@ -259,7 +266,8 @@ class ParamStore:
         """Take over what `state_dict` returned.
 
         Leaves and buffers that are there keep their memory, so that an optimizer or a module goes
-        on with them. Parameters that the state does not know are forgotten.
+        on with them. Parameters that the state does not know are forgotten. An `SVI` that is made
+        next goes on with the store, if it is the one of `get_param_store`.
 
         Raises
         ------
@@ -297,13 +305,14 @@ class ParamStore:
         for name, saved in state["buffers"].items():
             if name in self.buffers:
                 _overwrite(self.buffers[name], saved)
+        _LOADED.add(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the parameters with their constraints to a file; see `probtorch.save`."""
         save(self.state_dict(), path)
 
     def load(self, path: str | os.PathLike[str], map_location: str | None = None) -> None:
-        """Take over the parameters of a file that `save` wrote.
+        """Take over the parameters of a file that `save` wrote, as `load_state_dict` does.
 
         Parameters
         ----------
@@ -341,11 +350,11 @@ class ParamStore:
         inner = {"params": {}, "constraints": {}} if state is None else state
         outer = self.get_state()
         try:
-            self.set_state(inner)
+            self._replace(inner)
             yield inner
             inner.update(self.get_state())
         finally:
-            self.set_state(outer)
+            self._replace(outer)
 
     def __repr__(self) -> str:
         return f"<ParamStore of {', '.join(self._leaves) or 'nothing'}>"
@@ -353,6 +362,8 @@ class ParamStore:
 
 # What scripts see: whoever optimises activates a store of its own, and shows it.
 _SCRIPT_STORE = ParamStore()
+# Stores whose parameters a script has loaded, and which no inference object has taken over yet.
+_LOADED: weakref.WeakSet[ParamStore] = weakref.WeakSet()
 
 
 def _read_by_scripts() -> tuple[object, Mapping[str, object]]:
@@ -388,6 +399,15 @@ def get_param_store() -> ParamStore:
 
 
 get_param_store.__reads__ = _read_by_scripts  # type: ignore[attr-defined]  # for compiled code
+
+
+def take_loaded() -> ParamStore | None:
+    """Return the store that scripts see if it was loaded and nothing has gone on from it yet."""
+    store = get_param_store()
+    if store not in _LOADED:
+        return None
+    _LOADED.discard(store)
+    return store
 
 
 def clear_param_store() -> None:

@@ -8,7 +8,7 @@ from probtorch.distributions import Normal, constraints
 from probtorch.effects import get_param_store, module, param, sample
 from probtorch.effects.params import ParamStore
 from probtorch.errors import ArgumentError, FileError, ShapeError
-from probtorch.infer import SVI, Trace_ELBO
+from probtorch.infer import SVI, AutoNormal, Trace_ELBO
 from probtorch.nn import BatchNorm1d
 from probtorch.optim import Adam
 from probtorch.tensor import tensor
@@ -108,3 +108,37 @@ def test_a_script_of_pyro_saves_and_goes_on(tmp_path):
     svi = SVI(model, guide, again, Trace_ELBO(), seed=0, params=store)
     svi.generator.set_state(state)
     np.testing.assert_allclose(steps(svi, 5), expected, rtol=1e-6)
+
+
+def restored(path, **options):
+    """A run that is made after the store was loaded, and what it was trained to before."""
+
+    def model():
+        sample("z", Normal(1.0, 1.0))
+
+    guide = AutoNormal(model)
+    first = SVI(model, guide, Adam({"lr": 0.05}), Trace_ELBO(), seed=0)
+    for _ in range(5):
+        first.step()
+    get_param_store().save(path)
+    trained = {name: value.tolist() for name, value in get_param_store().items()}
+    probtorch.clear_param_store()
+    get_param_store().load(path)
+    svi = SVI(model, AutoNormal(model), Adam({"lr": 0.0}), Trace_ELBO(), **options)
+    svi.step()
+    return svi, trained
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 1}], ids=["", "seed"])
+def test_a_run_goes_on_with_the_store_that_a_script_has_loaded(tmp_path, options):
+    svi, trained = restored(tmp_path / "params", **options)
+    assert {name: value.tolist() for name, value in svi.params.items()} == trained
+
+
+def test_a_store_that_was_loaded_is_taken_over_once(tmp_path):
+    svi, _ = restored(tmp_path / "params")
+    assert SVI(svi.model, svi.guide, Adam({"lr": 0.1}), seed=0).params is not svi.params
+    store = get_param_store()
+    store.load(tmp_path / "params")
+    probtorch.clear_param_store()
+    assert SVI(svi.model, svi.guide, Adam({"lr": 0.1}), seed=0).params is not store

@@ -8,7 +8,7 @@ from probtorch import configure
 from probtorch.distributions import Bernoulli, Beta, Categorical, HalfNormal, Normal, Poisson
 from probtorch.effects import deterministic, plate, sample
 from probtorch.errors import ArgumentError, ModelError, ShapeError
-from probtorch.infer import Predictive
+from probtorch.infer import AutoNormal, Predictive
 from probtorch.tensor import tensor
 
 X = np.array([1.0, 2.0, 4.0])
@@ -171,3 +171,14 @@ def test_fewer_rows_than_a_minibatch_has_are_predicted(count):
     np.testing.assert_allclose(found, slope[:, None] * x.numpy(), atol=0.6)
     with pytest.raises(ArgumentError, match="at most 5 rows"):
         Predictive(in_minibatches, {"slope": slope}, all_rows=False)(tensor(np.ones(5)))
+
+
+def test_a_guide_that_first_runs_without_data_is_told_to_see_them():
+    def model(y=None):
+        sample("y", Normal(sample("z", Normal(0.0, 1.0)), 1.0), obs=y)
+
+    with pytest.raises(ArgumentError, match="run the guide with the data once"):
+        Predictive(model, guide=AutoNormal(model), num_samples=3)()
+    guide = AutoNormal(model)
+    guide(tensor(0.5))
+    assert list(Predictive(model, guide=guide, num_samples=3)()) == ["y"]

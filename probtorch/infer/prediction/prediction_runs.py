@@ -117,6 +117,7 @@ class PredictionRuns:
         self.computed: Arrays = {}
         # Discrete sites that only some branches of the model come to, and so some draws.
         self.of_branches: frozenset[str] = frozenset()
+        self.of_guide = False  # whether samples are a guide's
         self._compiled: Callable[[dict[str, TensorBase]], dict[str, TensorBase]] | None = None
 
     def run(self, *handlers: Handler) -> Trace:
@@ -273,7 +274,8 @@ class PredictionRuns:
             given = self.given | self.computed.keys() | self.of_branches
             names = [n for n, s in sites.items() if n not in given and not s.observed]
             if not names:
-                raise _nothing_to_predict([n for n, s in sites.items() if s.observed])
+                observed = [n for n, s in sites.items() if s.observed]
+                raise _nothing_to_predict(observed, self.of_guide)
             return names
         for name in wanted:
             if name not in sites and name != "_RETURN":
@@ -562,9 +564,17 @@ def _check_agreement(
         raise _disagrees(name)
 
 
-def _nothing_to_predict(observed: Sequence[str]) -> ArgumentError:
+def _nothing_to_predict(observed: Sequence[str], of_guide: bool) -> ArgumentError:
     """The error for a model all of whose sites have values already."""
     names = ", ".join(map(repr, observed))
+    if of_guide and not names:
+        return ArgumentError(
+            "Predictive",
+            expected="a site of the model that the guide has not",
+            got="a guide with all sites of the model; one that first runs without data takes them "
+            "for latent",
+            fix="run the guide with the data once, guide(x, y), before it predicts",
+        )
     return ArgumentError(
         "Predictive",
         expected="a site to draw: one with neither samples nor data, or a deterministic one",

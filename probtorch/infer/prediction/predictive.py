@@ -259,6 +259,7 @@ class Predictive:
             all_rows=self.all_rows,
             keep_deterministic=not self.exclude_deterministic,
         )
+        runs.of_guide = self.guide is not None
         runs.look(self.batch_ndims, self.num_samples)
         if self.infer_discrete:
             runs.draw_discrete()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from probtorch.core.rng import Generator
 from probtorch.core.signatures import explained
 from probtorch.core.tensor_base import TensorBase
-from probtorch.effects.params import ParamStore
+from probtorch.effects.params import ParamStore, take_loaded
 from probtorch.infer.checkpoint import Checkpoint
 from probtorch.infer.vi.begun_anew import trained_before
 from probtorch.infer.vi.fit import Fit
@@ -56,7 +56,8 @@ class SVI(Fit):
     loss_and_grads : callable, optional
         Used in place of the objective's own: returns the loss and adds to the gradients.
     params : ParamStore, optional
-        A store to share with another SVI object; its own by default.
+        A store to share with another SVI object; its own by default, or `get_param_store()` if
+        that was loaded from a file.
     seed : int or Generator, optional
         Where sample statements draw from; the default generator if None.
     patience : int or None
@@ -115,6 +116,8 @@ class SVI(Fit):
         **optim_args: object,
     ) -> None:
         check_parts(model, guide, loss, patience)
+        if params is None:
+            params = take_loaded()
         super().__init__(
             *(model, guide, optim, loss, loss_and_grads),
             *(params, seed, patience, optim_args, distributed),
