@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from probtorch.core.rng import Generator
+from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.summary import Summary
 from probtorch.infer.results import ArvizGroups, SampledDraws
 
@@ -84,7 +85,7 @@ class OfDraws(abc.ABC):
 
     def to_arviz(self, **groups: Unpack[ArvizGroups]) -> arviz.InferenceData | xarray.DataTree:
         """Return the draws for ArviZ, as one chain; keywords are those of `SampledDraws`."""
-        return self.draws().to_arviz(**groups)
+        return Draws.to_arviz(self.extended(**groups))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the draws to a file; see `Draws.save`."""

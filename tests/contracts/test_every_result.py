@@ -145,7 +145,7 @@ def engines():
 def test_every_engine_at_the_front_door_has_a_row():
     of_models = {name for name, engine in engines() if takes_a_model(engine)}
     assert of_models == {name for name in ROWS if not name.startswith("fit")}
-    # Of series that are given by functions there is no model to predict from.
+    # Of series that are given by functions: tests/infer/sequential/test_of_series.py asks them.
     others = {name for name, _ in engines()} - of_models
     assert others == {"ParticleFilter", "EnsembleKalmanFilter"}
 

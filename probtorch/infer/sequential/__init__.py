@@ -6,7 +6,8 @@ prior to the posterior by temperatures (tempering.py); any kernel moves its part
 `AIS` (ais.py) goes the same way by weights alone.
 `NestedSampler` (nested_sampler.py) goes there by levels of the likelihood; the run of both is that
 of `MovedParticles` (moved_particles.py).
-`ParticleFilter` (particle_filter.py) follows the states of a series that is given by functions,
+`ParticleFilter` (particle_filter.py) follows the states of a series that is given by functions
+(its result, filtered_states.py, answers as others do by of_series.py),
 `EnsembleKalmanFilter` (ensemble_kalman.py) such a series by a Gaussian's members, `SMCFilter`
 (smc_filter.py) one of sample statements; `ParticleGibbs` (particle_gibbs.py) is a chain
 of runs of any program, and so is `InvolutiveMCMC` (involutive.py), by moves that are stated; what
@@ -35,6 +36,9 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         EnsembleKalmanFilter as EnsembleKalmanFilter,
         EnsembleStates as EnsembleStates,
     )
+    from probtorch.infer.sequential.filtered_states import (
+        FilteredStates as FilteredStates,
+    )
     from probtorch.infer.sequential.importance import (
         Importance as Importance,
         psis_diagnostic as psis_diagnostic,
@@ -51,7 +55,6 @@ if TYPE_CHECKING:  # checkers know the names from here, Python from the table
         NestedSampler as NestedSampler,
     )
     from probtorch.infer.sequential.particle_filter import (
-        FilteredStates as FilteredStates,
         ParticleFilter as ParticleFilter,
     )
     from probtorch.infer.sequential.particle_gibbs import (
@@ -82,11 +85,12 @@ else:
         "course": "SMCWarning",
         "csis": "CSIS",
         "ensemble_kalman": "EnsembleKalmanFilter EnsembleStates",
+        "filtered_states": "FilteredStates",
         "importance": "Importance psis_diagnostic",
         "involutive": "Involution InvolutiveMCMC",
         "nested_course": "NestedSamplingWarning",
         "nested_sampler": "NestedDraws NestedSampler",
-        "particle_filter": "FilteredStates ParticleFilter",
+        "particle_filter": "ParticleFilter",
         "particle_gibbs": "ParticleGibbs",
         "proposals": "AutoProposal",
         "run_draws": "RunDraws",

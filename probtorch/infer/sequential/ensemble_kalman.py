@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import linalg, special
@@ -43,9 +43,10 @@ from probtorch.effects.site import as_value
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer.mcmc.kernel import checked
 from probtorch.infer.model_runs import in_float64, lifted
+from probtorch.infer.results import SampledDraws
 from probtorch.infer.sequential.importance import checked_count
-from probtorch.infer.sequential.particle_filter import Given
-from probtorch.infer.sequential.weights import uniforms
+from probtorch.infer.sequential.of_series import Given, OfSeries
+from probtorch.infer.sequential.weights import ancestors, uniforms
 
 __all__ = ["EnsembleKalmanFilter", "EnsembleStates"]
 
@@ -53,7 +54,7 @@ METHODS = ("stochastic", "etkf")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EnsembleStates:
+class EnsembleStates(OfSeries):
     """The members of all times.
 
     Attributes
@@ -67,12 +68,52 @@ class EnsembleStates:
         Gaussian models as members become many.
     increments : ndarray, shape (times,)
         Of each observation; 0 where it is missing.
+    observations : ndarray, shape (times, *event of an observation)
+    filter : EnsembleKalmanFilter or None
+        Not kept by pickle.
     """
 
     members: np.ndarray
     forecast: np.ndarray
     log_evidence: float
     increments: np.ndarray
+    observations: np.ndarray | None = None
+    filter: EnsembleKalmanFilter | None = None
+    _made: dict[object, SampledDraws] = field(default_factory=dict)
+
+    def draws(self, num_draws: int | None = None, *, seed: int | Generator = 0) -> SampledDraws:
+        """Return the members as one chain: at each time given the observations up to it.
+
+        Parameters
+        ----------
+        num_draws : int, optional
+            Of the members, evenly; all of them by default.
+        seed : int or Generator
+            Where the choice is drawn from.
+
+        Returns
+        -------
+        SampledDraws
+            ``states``, with the observations and their densities given these. They are no paths
+            given all observations: what comes later changes nothing in them.
+        """
+        return self._drawn(self.members.shape[1] if num_draws is None else num_draws, seed)
+
+    def _states(self, num_draws: int, generator: Generator) -> np.ndarray:
+        count = self.members.shape[1]
+        rows = np.arange(count)
+        if num_draws != count:
+            rows = ancestors(np.full(count, 1.0 / count), num_draws, generator, "systematic")
+        return np.moveaxis(self.members, 0, 1)[rows]
+
+    def _observation(self) -> Given | None:
+        return None if self.filter is None else self.filter.observation
+
+    def _verdict(self, draws: SampledDraws) -> str:
+        return "Members stand for Gaussians: exact for linear models with Gaussian noise."
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**OfSeries.__getstate__(self), "filter": None}
 
     def __repr__(self) -> str:
         times, count = self.members.shape[:2]
@@ -218,8 +259,9 @@ class EnsembleKalmanFilter:
                 after.append(states)
                 increments.append(gained)
         return EnsembleStates(
-            np.stack(after), np.stack(before), float(np.sum(increments)), np.array(increments)
-        )
+            np.stack(after), np.stack(before), float(np.sum(increments)), np.array(increments), y,
+            self,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------------------------ the steps
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,7 +36,9 @@ from probtorch.effects.site import as_value
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer.mcmc.kernel import checked
 from probtorch.infer.model_runs import in_float64, lifted
+from probtorch.infer.sequential.filtered_states import FilteredStates, choose
 from probtorch.infer.sequential.importance import checked_count
+from probtorch.infer.sequential.of_series import Given
 from probtorch.infer.sequential.weights import (
     ancestors,
     checked_resampling,
@@ -45,132 +46,12 @@ from probtorch.infer.sequential.weights import (
     family_error,
     log_mean,
     normalised,
-    uniforms,
 )
 
-__all__ = ["FilteredStates", "ParticleFilter"]
+__all__ = ["ParticleFilter"]
 
-# A distribution of what comes next, given states (particles, *event) and the time.
-Given = Callable[[TensorBase, int], Distribution]
-# Numbers in one evaluation of the transition density for smoothing: 32 MiB.
-BLOCK_ELEMENTS = 2**22
 # Fewer families than this say nothing of the error of the evidence.
 FEW_FAMILIES = 10
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class FilteredStates:
-    """The particles of all times, with weights and ancestors.
-
-    Attributes
-    ----------
-    particles : ndarray, shape (times, particles, *event)
-    log_weights : ndarray, shape (times, particles)
-        After the observation of that time; the weights of a time sum to 1.
-    ancestors : ndarray, shape (times, particles), int
-        Which particle of the time before each one comes from; of the first time, its own number.
-    log_evidence : float
-        Estimate of the log marginal likelihood of all observations; its exponential is unbiased.
-    log_evidence_error : float
-        Its standard error by the families that are left; nan if they are fewer than 10, as they are
-        after a long time: then see `ParticleFilter.evidence`.
-    increments : ndarray, shape (times,)
-        Log density of each observation given those before it.
-    ess : ndarray, shape (times,)
-        Effective number of particles after each observation.
-    filter : ParticleFilter
-    """
-
-    particles: np.ndarray
-    log_weights: np.ndarray
-    ancestors: np.ndarray
-    log_evidence: float
-    log_evidence_error: float
-    increments: np.ndarray
-    ess: np.ndarray
-    filter: ParticleFilter
-
-    def __repr__(self) -> str:
-        times, count = self.log_weights.shape
-        return (
-            f"FilteredStates({times} times x {count} particles, log evidence "
-            f"{self.log_evidence:.3f} +- {self.log_evidence_error:.2g}, at least "
-            f"{self.ess.min():.0f} effective)"
-        )
-
-    @property
-    def mean(self) -> np.ndarray:
-        """Means of the states given the observations up to each time, shape (times, *event)."""
-        return self._expected(self.particles)
-
-    @property
-    def std(self) -> np.ndarray:
-        """Standard deviations of the states given the observations up to each time."""
-        squares = (self.particles - self.mean[:, None]) ** 2
-        return np.sqrt(self._expected(squares))
-
-    def _expected(self, values: np.ndarray) -> np.ndarray:
-        return np.einsum("tn,tn...->t...", np.exp(self.log_weights), values)
-
-    def trajectories(
-        self, num_draws: int = 100, *, seed: int | Generator | None = None
-    ) -> np.ndarray:
-        """Return draws of all states given all observations, by tracing ancestors back.
-
-        Parameters
-        ----------
-        num_draws : int
-        seed : int or Generator, optional
-            Where random numbers come from; that of the filter if None.
-
-        Returns
-        -------
-        ndarray, shape (num_draws, times, *event)
-            Far from the last time they have few different values; `smooth` has not that weakness.
-        """
-        count = checked_count("FilteredStates.trajectories", "num_draws", num_draws)
-        rng = self.filter.generator(seed)
-        last = np.broadcast_to(self.log_weights[-1], (count, self._size))
-        index, rows = _choose(last, rng), []
-        for t in reversed(range(len(self.particles))):
-            rows.append(self.particles[t, index])
-            index = self.ancestors[t, index]
-        return np.stack(rows[::-1], axis=1)
-
-    def smooth(self, num_draws: int = 100, *, seed: int | Generator | None = None) -> np.ndarray:
-        """Return draws of all states given all observations, by simulating backwards.
-
-        Parameters
-        ----------
-        num_draws : int
-        seed : int or Generator, optional
-            Where random numbers come from; that of the filter if None.
-
-        Returns
-        -------
-        ndarray, shape (num_draws, times, *event)
-            At each time a particle by its weight times the density of a transition to the next
-            state of the draw [godsill2004]_. It costs ``times * num_draws * particles`` densities.
-        """
-        count = checked_count("FilteredStates.smooth", "num_draws", num_draws)
-        rng = self.filter.generator(seed)
-        last = np.broadcast_to(self.log_weights[-1], (count, self._size))
-        now = self.particles[-1, _choose(last, rng)]
-        rows = [now]
-        for t in reversed(range(len(self.particles) - 1)):
-            log_weights = np.empty((count, self._size))
-            block = max(1, BLOCK_ELEMENTS // max(1, self.particles[t].size))
-            for i in range(0, count, block):
-                part = slice(i, i + block)
-                to = self.filter.log_transition(self.particles[t], now[part], t + 1)
-                log_weights[part] = self.log_weights[t] + to
-            now = self.particles[t, _choose(log_weights, rng)]
-            rows.append(now)
-        return np.stack(rows[::-1], axis=1)
-
-    @property
-    def _size(self) -> int:
-        return self.log_weights.shape[1]
 
 
 class ParticleFilter:
@@ -385,6 +266,7 @@ class ParticleFilter:
             np.array(increments),
             np.array(ess),
             self,
+            to_host(y.array),
         )
 
     def _conditional(
@@ -393,7 +275,7 @@ class ParticleFilter:
         """Ancestors of all particles, the last of which goes to the state that is kept."""
         free = ancestors(normalised(log_weights), len(states) - 1, rng, "multinomial")
         to_kept = log_weights + self.log_transition(states, kept[None], t)[0]
-        return np.append(free, _choose(to_kept[None], rng))
+        return np.append(free, choose(to_kept[None], rng))
 
     def _step(
         self,
@@ -472,14 +354,6 @@ class ParticleFilter:
                 else "look for a density that is not finite",
             )
         return largest + math.log(float(np.exp(log_weights - largest).sum()))
-
-
-def _choose(log_weights: np.ndarray, rng: Generator) -> np.ndarray:
-    """One index per row of log weights (m, n), each by its row's weights."""
-    largest = log_weights.max(axis=1, keepdims=True)
-    edges = np.cumsum(np.exp(log_weights - largest), axis=1)
-    points = uniforms(rng, len(edges))[:, None] * edges[:, -1:]
-    return np.minimum((edges <= points).sum(axis=1), log_weights.shape[1] - 1)
 
 
 explain_calls(globals())
