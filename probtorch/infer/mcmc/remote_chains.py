@@ -200,6 +200,7 @@ def run_chains_on(
                 )
                 if control.stopped:
                     break
+            return "timed out" if timed_out else "aborted" if control.stopped else ""
         except KeyboardInterrupt:
             control.stop()
             tell_of_interrupt(runs)
@@ -211,4 +212,3 @@ def run_chains_on(
                 if not run.finished:
                     run.end(run.error)
             crew.warn(stacklevel + 1)
-        return "timed out" if timed_out else "aborted" if control.stopped else ""

@@ -75,6 +75,7 @@ def test_draws_in_processes_are_those_in_threads(settings, pool):
     local, remote = chains(**settings), chains(**settings, executor=pool)
     expected, got = local.run(Y), remote.run(Y)
     assert_same(expected, got)
+    assert not got.attrs["interrupted"]
     if settings.get("keep_warmup"):
         for name, x in expected.groups["warmup_posterior"].items():
             np.testing.assert_array_equal(x, got.groups["warmup_posterior"][name])
