@@ -14,6 +14,7 @@ import numpy as np
 from probtorch.diagnostics.convergence import quality
 from probtorch.diagnostics.draws import Draws
 from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, judged, real_parts
+from probtorch.diagnostics.stored import by_entries
 
 __all__ = [
     "NAMED",
@@ -61,7 +62,8 @@ def quality_of(
     """
     labels = [label for of_variable, _ in entries for label in of_variable]
     found = [np.empty((2 if marked is None else 3, 0))]
-    found += [quality(draws, marked) for draws in _together([values for _, values in entries])]
+    for draws in _together([values for _, values in entries]):
+        found += [quality(part, marked) for part in by_entries(draws)]
     r_hats, sizes, *shifts = np.concatenate(found, axis=1)
     return labels, r_hats, sizes, shifts[0] if shifts else None
 

@@ -3,7 +3,9 @@
 An array (chain, draw, *event) is a ``.npy`` file of its final size from the beginning, sparse where
 nothing was drawn yet, so a sampler writes rows where they belong, and anything that reads NumPy's
 format can map the file. ``draws.json`` says how many rows of each chain are there, which file has
-which variable of which group, and the labels. It is replaced as a whole.
+which variable of which group, and the labels. It is replaced as a whole. For more draws than there
+is room for, a file is copied into a longer one that takes its place (`lengthen`): readers find the
+rows that the manifest tells of in either.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
@@ -26,8 +29,12 @@ from probtorch.serialization.files import reading, replacing
 __all__ = [
     "MANIFEST",
     "Manifest",
+    "by_entries",
     "every_th",
     "file_of",
+    "is_mapped",
+    "layout_of",
+    "lengthen",
     "let_go",
     "new_array",
     "of_chains",
@@ -44,6 +51,9 @@ FORMAT = 1
 # A touch of a mapped page brings in its neighbours, where the system has them: so many bytes on
 # Linux. Of a map so many bytes are brought in before they are let go.
 TOUCHED, WINDOW = 2**16, 2**22
+# Bytes of draws on the disk that are in memory at once where each entry is wanted by itself. To
+# sort them and the like takes twelve times as much.
+HELD = 2**22
 
 
 def file_of(group: str, name: str) -> str:
@@ -59,13 +69,55 @@ def new_array(path: Path, shape: Sequence[int], dtype: np.dtype | type) -> int:
     OSError
         If it cannot be made, or the disk can never hold it.
     """
-    dtype = np.dtype(dtype)
     with open(path, "wb") as f:
-        fields = {"descr": dtype.str, "fortran_order": False, "shape": tuple(shape)}
-        np.lib.format.write_array_header_1_0(f, fields)
-        start = f.tell()
-        f.truncate(start + dtype.itemsize * math.prod(shape))
+        return _empty(f, shape, np.dtype(dtype))
+
+
+def _empty(f: IO[bytes], shape: Sequence[int], dtype: np.dtype) -> int:
+    """Make an open file that of an array, all zero; returns where its numbers begin."""
+    fields = {"descr": dtype.str, "fortran_order": False, "shape": tuple(shape)}
+    np.lib.format.write_array_header_1_0(f, fields)
+    start = f.tell()
+    f.truncate(start + dtype.itemsize * math.prod(shape))
     return start
+
+
+def layout_of(path: Path) -> tuple[int, tuple[int, ...], np.dtype]:
+    """Return where the numbers of a file of `new_array` begin, and shape and dtype of its array."""
+    with open(path, "rb") as f:
+        np.lib.format.read_magic(f)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(f)
+        return f.tell(), shape, dtype
+
+
+def lengthen(path: Path, rows: int, chains: Iterable[int], kept: int) -> None:
+    """Give an array (chain, draw, *event) room for so many rows.
+
+    Parameters
+    ----------
+    path : path
+        A file of `new_array`. A longer one takes its place when all of it is on the disk; whoever
+        has mapped the shorter one keeps that.
+    rows : int
+        Draws of a chain that there is to be room for.
+    chains : iterable of int
+        Chains whose first `kept` rows are copied. The rest is zero.
+    kept : int
+
+    Raises
+    ------
+    FileError
+        If it cannot be written; the file is then as it was.
+    """
+    start, shape, dtype = layout_of(path)
+    size = dtype.itemsize * math.prod(shape[2:])
+    with open(path, "rb") as old, replacing(path) as new:
+        begin = _empty(new, (shape[0], rows, *shape[2:]), dtype)
+        for chain in chains:
+            old.seek(start + chain * shape[1] * size)
+            new.seek(begin + chain * rows * size)
+            for at in range(0, kept * size, WINDOW):
+                new.write(old.read(min(WINDOW, kept * size - at)))
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -185,6 +237,83 @@ def every_th(x: np.ndarray, every: int) -> np.ndarray:
     return made
 
 
+def by_entries(x: np.ndarray) -> Iterator[np.ndarray]:
+    """Return an array (chain, draw, entry) some entries at a time, each part in memory.
+
+    An array on the disk is written anew in parts, into a file without a name beside its own, so
+    that each of its pages is read once. One in memory is returned as it is.
+
+    Raises
+    ------
+    FileError
+        If there is no room for that file.
+    """
+    if not is_mapped(x):
+        yield x
+        return
+    chains, draws, entries = x.shape
+    of_entry = x.itemsize * chains * draws
+    count = -(-entries // max(1, HELD // max(of_entry, 1)))
+    if count < 2:
+        yield every_th(x, 1)
+        return
+    # All about as large: what is done to them is done in blocks, and of small ones in another way.
+    parts = [(i * entries // count, (i + 1) * entries // count) for i in range(count)]
+    with tempfile.TemporaryFile(dir=_folder_of(x)) as f:
+        try:
+            _take_apart(x, parts, f)
+        except OSError as error:
+            raise FileError(
+                "judging draws on the disk",
+                expected=f"room for {x.nbytes:,} bytes more, for a while",
+                got=f"{type(error).__name__}: {error.strerror or error}",
+                fix="make room; diagnose(draws, every=100) looks at some draws and needs none",
+            ) from error
+        for first, last in parts:
+            f.seek(first * of_entry)
+            part = np.fromfile(f, x.dtype, chains * draws * (last - first))
+            yield part.reshape(chains, draws, last - first)
+
+
+def _take_apart(x: np.ndarray, parts: Sequence[tuple[int, int]], f: IO[bytes]) -> None:
+    """Write ranges of the entries of an array (chain, draw, entry) one after the other."""
+    chains, draws, entries = x.shape
+    rows = max(1, WINDOW // (x.itemsize * entries))
+    for i in range(chains):
+        for row in range(0, draws, rows):
+            window = np.array(x[i, row : row + rows])
+            let_go([x])
+            for first, last in parts:
+                at = first * chains * draws + (i * draws + row) * (last - first)
+                f.seek(at * x.itemsize)
+                f.write(np.ascontiguousarray(window[:, first:last]).data)
+    f.flush()
+
+
+def is_mapped(x: np.ndarray) -> bool:
+    """Return whether an array is on the disk."""
+    return _map_of(x) is not None
+
+
+def _map_of(x: np.ndarray) -> mmap.mmap | None:
+    """The map of a file that an array is in, None if it is in memory."""
+    base: object = x
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def _folder_of(x: np.ndarray) -> str | None:
+    """The folder of the file that an array is in, if it can be written to; else None."""
+    base: object = x
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap) and base.filename is not None:
+            folder = os.path.dirname(base.filename)
+            return folder if os.access(folder, os.W_OK) else None
+        base = base.base
+    return None
+
+
 def let_go(arrays: Iterable[np.ndarray]) -> None:
     """Give the memory of mapped files back; what is looked at again is read again.
 
@@ -192,11 +321,9 @@ def let_go(arrays: Iterable[np.ndarray]) -> None:
     limits of containers and batch systems look at. Arrays in memory are left alone.
     """
     for x in arrays:
-        base: object = x
-        while isinstance(base, np.ndarray):
-            base = base.base
-        if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            base.madvise(mmap.MADV_DONTNEED)
+        mapped = _map_of(x)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _mapped(folder: Path, file: Manifest) -> np.ndarray:

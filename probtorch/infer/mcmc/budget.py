@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probtorch.diagnostics.checks import smallest_ess
-from probtorch.errors import ArgumentError
 from probtorch.infer.control import positive
 
 if TYPE_CHECKING:
@@ -55,23 +54,12 @@ class Budget:
         max_seconds: float | None = None,
         subject: str = "MCMC.run",
     ) -> None:
-        self._subject = subject
         self.until_ess = positive(subject, "until_ess", until_ess, 400)
         self.max_seconds = positive(subject, "max_seconds", max_seconds, 60)
         self._began = time.perf_counter()
         self._size = math.nan
         self.control: Control | None = None
         self.late = False
-
-    def refuse_store(self, store: object) -> None:
-        """Refuse a store, whose files have room for as many draws as the run began with."""
-        if self.until_ess is not None and store is not None:
-            raise ArgumentError(
-                f"{self._subject}(until_ess=..., store=...)",
-                expected="one of them",
-                got="both",
-                fix="ask for as many draws as are surely enough, and for max_seconds",
-            )
 
     def seconds_left(self) -> float | None:
         """Return how long the run may still take, None if it does not matter."""

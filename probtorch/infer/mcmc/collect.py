@@ -58,6 +58,8 @@ class KeptDraws:
         Where the chains stand.
     numbers : list of int
         Which chains they are.
+    store_id : str
+        Of the store that has what was drawn, if one has.
 
     Raises
     ------
@@ -70,6 +72,7 @@ class KeptDraws:
     def __init__(self, run: OneRun, ended: str) -> None:
         asked, runs = run.asked, run.chain_runs
         self._run, self._ended = run, ended
+        self.store_id = "" if run.store is None else run.store.id
         self.numbers, self._failed = survivors(runs)
         self._length = asked.num_samples // asked.thinning
         if ended:

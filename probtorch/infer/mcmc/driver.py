@@ -201,6 +201,7 @@ class MCMC(RunResults):
         self.forms: FormsOfSites | None = None
         self._under_way: RunHandle | None = None
         self._store: str | None = None
+        self._store_id = ""
         self._draws = None
         self._extra_fields = ()
 
@@ -278,7 +279,8 @@ class MCMC(RunResults):
         until_ess : float, optional
             Go on beyond `num_samples` until bulk and tail effective size of every parameter are at
             least this, over all chains. With a checkpoint that is saved, too, in folders beside the
-            files of the first `num_samples`. Not with a store.
+            files of the first `num_samples`. With a store its files are copied into longer ones
+            each time that more turns out to be missing.
         max_seconds : float, optional
             Stop after this time, warm-up included and compiling not, and keep what was drawn.
         blocking : bool
@@ -312,7 +314,6 @@ class MCMC(RunResults):
         """
         self._extra_fields = checked_fields(self.kernel, extra_fields)
         budget = Budget(until_ess, max_seconds)
-        budget.refuse_store(store)
         self._check_idle("MCMC.run")
         self._store = None if store is None else os.path.abspath(os.fspath(store))
         asked = self._asked(self.num_samples, init_params, rng_key)
@@ -322,12 +323,11 @@ class MCMC(RunResults):
             self._under_way = self._in_background(run, saved, budget)
             return self._under_way
         level = users_stacklevel() + 1
-        draws = self._run(args, kwargs, asked, saved, budget, level)
-        assert draws is not None  # there are samples to draw
+        self._run(args, kwargs, asked, saved, budget, level)
         if budget.until_ess is not None:
-            draws = self._extended(0, budget, level, saved)
-        self._judge(draws, level)
-        return draws
+            self._extended(0, budget, level, saved)
+        self._judge(self.draws, level)
+        return self.draws
 
     def more(
         self,
@@ -354,37 +354,37 @@ class MCMC(RunResults):
         ------
         InferenceError
             If there was no run.
+        ArgumentError
+            If the draws of the last run are not in its `store` any more.
+
+        Notes
+        -----
+        With a `store` its files are copied into longer ones, which takes as long as the disk needs
+        for what is there, and once more the room of the largest until that is done. Draws that were
+        returned before stay as they are; while something refers to them, so does their room.
         """
         self._check_idle("MCMC.more")
         if self._draws is None or self.target is None:
             raise InferenceError(
                 "MCMC.more", expected="a finished run", got="none", fix="call run() first"
             )
-        if self._store is not None:
-            raise InferenceError(
-                "MCMC.more",
-                expected="a run whose draws are in memory",
-                got=f"one with store={self._store!r}",
-                fix="mcmc.post_warmup_state = mcmc.last_state, and run to another folder",
-            )
         budget = Budget(until_ess, max_seconds)
         more = count_of(
             "MCMC.more", "num_samples", num_samples, self.thinning, fix="for example 1000"
         )
         level = users_stacklevel() + 1
-        draws = self._extended(more, budget, level, SavedRun(None, None, {}))
-        self._judge(draws, level)
-        return draws
+        self._extended(more, budget, level, SavedRun(None, None, {}))
+        self._judge(self.draws, level)
+        return self.draws
 
-    def _extended(
-        self, more: int, budget: Budget, stacklevel: int, first: SavedRun
-    ) -> SampledDraws:
+    def _extended(self, more: int, budget: Budget, stacklevel: int, first: SavedRun) -> None:
         """Append so many draws, and what is missing then; saved if the first run was."""
         asked = self._asked(self.num_samples)
         extended = ExtendedRun(
             asked, self.target, self.forms, first,
-            self.draws, self.last_state, self.seconds["sampling"],
+            self.draws, self.last_state, self.seconds["sampling"], self._store_id,
         )  # fmt: skip
+        self._draws = None  # who holds them holds the room of their files
 
         def drive(run: OneRun) -> str:
             return run.drive(budget, stacklevel + 4)
@@ -394,12 +394,11 @@ class MCMC(RunResults):
         finally:
             self._take(extended)
         extended.warn(stacklevel)
-        return extended.draws
 
     def _take(self, extended: ExtendedRun) -> None:
         """Keep what an extended run has come to."""
         self._draws, self.last_state = extended.draws, extended.states
-        self.seconds["sampling"] = extended.seconds
+        self.seconds["sampling"], self._store_id = extended.seconds, extended.store_id
 
     def warmup(
         self,
@@ -531,7 +530,7 @@ class MCMC(RunResults):
         self.seconds["sampling"] = run.seconds
         kept = KeptDraws(run, ended)
         kept.warn(stacklevel)
-        self.last_state = kept.states
+        self.last_state, self._store_id = kept.states, kept.store_id
         self._draws = kept.draws() if run.asked.num_samples else kept.warmup_draws()
         return self._draws if run.asked.num_samples else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from probtorch.compiler.native.pages import sparing
 from probtorch.core.tree import replace
 from probtorch.infer.control import Control
 from probtorch.infer.mcmc.budget import Budget
@@ -27,6 +28,8 @@ from probtorch.infer.mcmc.pilot import FormsOfSites
 from probtorch.infer.mcmc.recording import DrawRecord
 from probtorch.infer.mcmc.saved import SavedRun
 from probtorch.infer.mcmc.settings import RunSettings
+from probtorch.infer.mcmc.store import DrawStore, StoreEnd, tell_of
+from probtorch.infer.mcmc.stored_record import StoredRecord
 from probtorch.infer.potential import Target
 from probtorch.infer.results import SampledDraws, joined
 
@@ -48,6 +51,8 @@ class ExtendedRun:
     states : sequence of Chain
     seconds : float
         That sampling took so far.
+    store_id : str
+        Of the store that has the draws, if one has.
 
     Attributes
     ----------
@@ -56,6 +61,7 @@ class ExtendedRun:
     states : sequence of Chain
         Where the chains stand.
     seconds : float
+    store_id : str
     """
 
     def __init__(
@@ -67,9 +73,11 @@ class ExtendedRun:
         draws: SampledDraws,
         states: Sequence[Chain],
         seconds: float,
+        store_id: str = "",
     ) -> None:
         self._asked, self._target, self._forms, self._first = asked, target, forms, first
         self.draws, self.states, self.seconds = draws, states, seconds
+        self.store_id = store_id
         self._under_way: OneRun | None = None
         self._failed: list[tuple[int, dict[int, BaseException]]] = []
         self._lock = threading.Lock()  # of the draws, and of the map to the model's space
@@ -85,11 +93,18 @@ class ExtendedRun:
         more : int
             Draws of each chain, before thinning.
         """
-        while more := more or budget.missing(self.draws):
+        while more := more or self._missing(budget):
             self._add(more, drive)
             more = 0
         if budget.late:
             self.draws = replace(self.draws, attrs={**self.draws.attrs, "interrupted": True})
+            if self._asked.store is not None:
+                tell_of(self._asked.store, self.store_id, self.draws.attrs)
+
+    def _missing(self, budget: Budget) -> int:
+        """How many draws are missing; what it takes to tell does not stay in memory."""
+        with sparing(self._asked.store is not None):
+            return budget.missing(self.draws)
 
     def _add(self, num_samples: int, drive: Callable[[OneRun], str]) -> None:
         """Draw so many more of each chain, before thinning, and append them."""
@@ -105,6 +120,8 @@ class ExtendedRun:
             self.states = states_of(run.chain_runs)
             attrs: dict[str, object] = {"interrupted": bool(ended), "sampling_time": self.seconds}
             self.draws = self._with(run, [x.draws.complete for x in run.chain_runs], attrs)
+            if run.store is not None:
+                run.store.close(self.draws, range(len(run.chain_runs)))
 
     def so_far(self) -> SampledDraws:
         """Return all draws that are there, those of a run that goes on too."""
@@ -126,10 +143,18 @@ class ExtendedRun:
         asked = replace(
             self._asked, num_samples=num_samples, resumed_from=states, num_chains=len(states)
         )
+        if asked.store is not None:
+            cut = bool(self.draws.attrs.get("interrupted"))
+            asked = replace(asked, store_end=StoreEnd(self.store_id, self.draws.num_draws, cut))
         with self._first.extension(asked.agreed(), states) as saved:
             asked = replace(asked, num_samples=saved.num_samples)
             chains = chains_of(asked, self._target, saved)
-            return OneRun(asked, self._target, self._forms, chains, saved)
+            run = OneRun(asked, self._target, self._forms, chains, saved)
+        if run.store is not None:
+            self.store_id = run.store.id
+            # Of shorter files, which have no names any more, nothing is held.
+            self.draws = self._stored(run.store, run, 0)
+        return run
 
     def _with(self, run: OneRun, rows: Sequence[int], attrs: dict[str, object]) -> SampledDraws:
         """The draws that are there, and as many of a run as all its chains have."""
@@ -137,8 +162,20 @@ class ExtendedRun:
         if not length or any(x.error is not None for x in run.chain_runs):
             # Chains of other lengths make no array; what there was stays.
             return replace(old, attrs={**old.attrs, "interrupted": True})
+        attrs = {**old.attrs, "interrupted": True, **attrs}
+        if run.store is not None:
+            return replace(self._stored(run.store, run, length), attrs=attrs)
         new = run.asked.selected(sampled_draws(self._target, run.chain_runs, length, {}))
-        return replace(joined(old, new), attrs={**old.attrs, "interrupted": True, **attrs})
+        return replace(joined(old, new), attrs=attrs)
+
+    def _stored(self, store: DrawStore, run: OneRun, length: int) -> SampledDraws:
+        """The draws before a run and so many of each chain from it, mapped from the disk."""
+        old = self.draws
+        found = store.draws(range(len(run.chain_runs)), length, {})
+        posterior = {name: found.posterior[name] for name in old.posterior}
+        return replace(
+            old, posterior=posterior, sample_stats=found.sample_stats, positions=found.positions
+        )
 
 
 class RunUntilEnough:
@@ -201,7 +238,7 @@ class RunUntilEnough:
             self.kept = kept = KeptDraws(run, "")
             extended = self.extended = ExtendedRun(
                 self._asked, run.target, run.forms, self._saved,
-                kept.draws(), kept.states, run.seconds,
+                kept.draws(), kept.states, run.seconds, kept.store_id,
             )  # fmt: skip
         well = kept.numbers
 
@@ -209,6 +246,8 @@ class RunUntilEnough:
             for i, chain in zip(well, part.chain_runs, strict=True):
                 before = self.lineages[i][-1].draws
                 if isinstance(chain.draws, DrawRecord) and isinstance(before, DrawRecord):
+                    chain.draws.follows(before)
+                elif isinstance(chain.draws, StoredRecord) and isinstance(before, StoredRecord):
                     chain.draws.follows(before)
                 self.lineages[i].append(chain)
             return self._drive(part, control)

@@ -124,6 +124,11 @@ class OneRun:
         self.seconds = saved.seconds
         self._guard = WarmupGuard(self.chain_runs)
 
+    @property
+    def store(self) -> DrawStore | None:
+        """Where draws go, if not into memory."""
+        return self._saved.store
+
     def drive(self, budget: Budget, stacklevel: int) -> str:
         """Run all chains to their ends; returns what ended them early, if anything did."""
         began = time.perf_counter()
@@ -196,6 +201,7 @@ class OneRun:
                 resumed_id=saved.store_id,
                 anew=saved.active,
                 names=asked.save_params,
+                end=asked.store_end,
             )
             positions = np.stack([runner.position for runner in runners])
             stored = saved.store.begin(positions, asked.num_samples, info, asked.thinning)

@@ -107,6 +107,24 @@ class BatchMoments:
         self.squares = np.concatenate([self.squares, rest])
         self.length, self.count = 2 * self.length, self.count // 2
 
+    def followed_by(self, later: BatchMoments) -> BatchMoments:
+        """Return the moments of these draws and of later ones, but for what fills no batch."""
+        made = self.copy()
+        length, parts = max(self.length, later.length), []
+        for x in (self, later):
+            means, squares, size = *x.full(), x.length
+            while size < length:
+                means, squares = _paired(means, squares, size)
+                size *= 2
+            parts.append((means, squares))
+        means, squares = map(np.concatenate, zip(*parts))
+        while len(means) > self._room:
+            means, squares = _paired(means, squares, length)
+            length *= 2
+        made.length, made.count, made._begun = length, len(means), 0
+        made.means[: len(means)], made.squares[: len(means)] = means, squares
+        return made
+
     def full(self) -> tuple[np.ndarray, np.ndarray]:
         """Return means and squares of the batches that are full, each (count, size)."""
         return self.means[: self.count], self.squares[: self.count]

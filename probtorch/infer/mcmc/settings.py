@@ -21,6 +21,7 @@ from probtorch.infer.remote.pools import check_executor
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.chunk import Chain
     from probtorch.infer.mcmc.starts import Params
+    from probtorch.infer.mcmc.store import StoreEnd
     from probtorch.infer.remote.pools import ExecutorLike
     from probtorch.infer.results import SampledDraws
     from probtorch.tensor import Tensor
@@ -216,6 +217,8 @@ class RunSettings:
         Chains that are warm, to go on with.
     store : str, optional
         The folder that draws go to.
+    store_end : StoreEnd, optional
+        Where the draws end that are in the folder already.
 
     The others are attributes of `MCMC`.
     """
@@ -238,6 +241,7 @@ class RunSettings:
     keep_warmup: bool
     diagnose: bool
     store: str | None
+    store_end: StoreEnd | None = None
 
     @property
     def source(self) -> int | Generator | None:

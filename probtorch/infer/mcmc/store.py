@@ -4,12 +4,13 @@ A chain (stored_record.py) collects some rows, a megabyte, takes them to the mod
 writes them where they belong in files of their final size (`diagnostics/stored.py` has the layout).
 What stays in memory does not depend on the length of the run. A row is written a second time only
 by a run that goes on from a checkpoint, and then it is the same to the bit: nothing has to be
-undone.
+undone. A run that goes on from where the draws of another one end (`StoreEnd`) makes the files
+longer first, one by one.
 """
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import math
 import os
 import secrets
@@ -24,26 +25,30 @@ import numpy as np
 from probtorch.compiler.native.pages import give_back
 from probtorch.diagnostics.arviz_ import json_ready
 from probtorch.diagnostics.stored import (
+    MANIFEST,
     Manifest,
     file_of,
+    layout_of,
+    lengthen,
     new_array,
     of_chains,
     read_manifest,
     write_manifest,
 )
 from probtorch.errors import ArgumentError, FileError
-from probtorch.infer.checkpoint import claim_folder, warn_of_checkpoint
+from probtorch.infer.checkpoint import claim_folder
 from probtorch.infer.mapping import FEW
 from probtorch.infer.mcmc.kernel import statistics
 from probtorch.infer.mcmc.recording import most_draws
 from probtorch.infer.mcmc.settings import without_places
+from probtorch.infer.mcmc.store_room import on_disk, warn_of_room
 from probtorch.infer.mcmc.stored_record import StoredRecord
 from probtorch.infer.potential import DensityTarget, Target
 from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.serialization.claims import FolderClaim
-from probtorch.serialization.files import remove
+from probtorch.serialization.files import remove, replacing
 
-__all__ = ["DrawStore"]
+__all__ = ["DrawStore", "StoreEnd", "tell_of"]
 
 # Seconds between two looks of `update`, which let those who read the folder know of more rows.
 EVERY = 2.0
@@ -51,6 +56,26 @@ EVERY = 2.0
 POSITIONS = "positions"
 # Shape of a row and dtype of variables, by group and name.
 _Plan: TypeAlias = dict[str, dict[str, tuple[tuple[int, ...], np.dtype]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreEnd:
+    """Where the draws in a folder end: what a run that goes on from there appends to.
+
+    Parameters
+    ----------
+    id : str
+        Of the store that has them.
+    rows : int
+        Of each chain.
+    cut : bool
+        Whether chains have rows beyond these, of a run that was broken off. They are lost then, and
+        a checkpoint that counts on them fits no more.
+    """
+
+    id: str
+    rows: int
+    cut: bool
 
 
 class DrawStore:
@@ -70,6 +95,8 @@ class DrawStore:
         Variables of the posterior to keep.
     resumed_id : str
         The `id` of the store that is gone on with, if that is known.
+    end : StoreEnd, optional
+        Where the draws end that the run goes on from.
 
     Attributes
     ----------
@@ -79,7 +106,7 @@ class DrawStore:
     Raises
     ------
     ArgumentError
-        If there are other draws in the folder; if a run is to go on and there are none.
+        If there are other draws in the folder; if a run is to go on, and there are none.
     FileError
         If the folder cannot be made, or another process writes to it.
     """
@@ -94,9 +121,17 @@ class DrawStore:
         anew: bool,
         names: Sequence[str] | None,
         resumed_id: str = "",
+        end: StoreEnd | None = None,
     ) -> None:
         self.path, self.target, self.names = Path(path), target, names
         self._settings = {name: str(value) for name, value in settings.items()}
+        self._files: dict[str, tuple[int, int, tuple[int, ...], np.dtype]] = {}
+        self._arrays: dict[str, dict[str, Manifest]] = {}
+        self._attrs: dict[str, object] = {"inference_library": "probtorch", "interrupted": True}
+        # Rows of each chain that are those of earlier runs, and the chains of the files that are
+        # those of this one, if some had failed by then.
+        self._before = 0 if end is None else end.rows
+        self._numbers: list[int] | None = None
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -104,17 +139,17 @@ class DrawStore:
         self._claim = FolderClaim(self.path, f"MCMC.run(store={str(path)!r})", "draws")
         claim_folder(self._claim)
         try:
-            self._take_over(resumed, anew, resumed_id)
+            if end is None:
+                self._take_over(resumed, anew, resumed_id)
+            else:
+                self._append_to(end, resumed, resumed_id)
         except BaseException:
             self.release()
             raise
         self._resumed = resumed
-        self._files: dict[str, tuple[int, int, tuple[int, ...], np.dtype]] = {}
-        self._arrays: dict[str, dict[str, Manifest]] = {}
         self._records: list[StoredRecord] = []
         self._lock = threading.Lock()  # of the map to the model's space
         self._next = 0.0
-        self._attrs: dict[str, object] = {"inference_library": "probtorch", "interrupted": True}
         # What the result has; of a run that goes on `_tell` looks.
         self._rows: int | None = None
         self._chains: list[int] = []
@@ -146,6 +181,22 @@ class DrawStore:
                 "killed goes on",
             )
 
+    def _append_to(self, end: StoreEnd, resumed: bool, resumed_id: str) -> None:
+        """Take the draws in the folder for the first ones, and refuse others."""
+        there = read_manifest(self.path)
+        if there is None or there.get("id") != end.id or (resumed and resumed_id != end.id):
+            raise ArgumentError(
+                f"draws beyond those in {os.fspath(self.path)!r}",
+                expected="the folder with the draws of the run that is gone on from",
+                got="a folder without" if there is None else "draws of another run",
+                fix="bring it back; or set mcmc.post_warmup_state = mcmc.last_state, and run to "
+                "another folder",
+            )
+        self.id = secrets.token_hex(8) if end.cut else end.id
+        self._settings, self._arrays = there["settings"], there["arrays"]
+        self._numbers, self.names = there["chains"], list(there["arrays"].get("posterior", ()))
+        self._attrs = {**there["attrs"], "interrupted": True}
+
     def release(self) -> None:
         """Let others write to the folder."""
         self._claim.drop()
@@ -155,7 +206,7 @@ class DrawStore:
     def begin(
         self, positions: np.ndarray, iterations: int, info: type, thinning: int
     ) -> list[StoredRecord]:
-        """Make the files, and return the records of the chains.
+        """Make the files, or make them longer, and return the records of the chains.
 
         Parameters
         ----------
@@ -165,9 +216,25 @@ class DrawStore:
         info : type
         thinning : int
         """
-        members = math.prod(positions.shape[1:-1])
-        chains, rows = len(positions) * members, iterations // thinning
-        self._members = members
+        self._members = math.prod(positions.shape[1:-1])
+        chains, rows = len(positions) * self._members, iterations // thinning
+        try:
+            if self._numbers is None:
+                self._make_all(positions, chains, rows, info)
+            else:
+                self._lengthen_all(self._before + rows)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._records = [
+            StoredRecord(self, i, rows, positions.shape[1:], info, thinning)
+            for i in range(len(positions))
+        ]
+        if not self._resumed:
+            self.sync()
+        return self._records
+
+    def _make_all(self, positions: np.ndarray, chains: int, rows: int, info: type) -> None:
+        """Make the files of a run that begins, or open those of one that goes on."""
         example = positions.reshape(-1, positions.shape[-1])
         plan: _Plan = {POSITIONS: {POSITIONS: (example.shape[1:], example.dtype)}}
         # As many as are worth compiling for: in this thread, and once.
@@ -176,7 +243,15 @@ class DrawStore:
         plan["sample_stats"] = {
             s.name: ((), np.dtype(s.dtype)) for s in statistics(info) if s.name is not None
         }
-        self._warn_of_room(plan, chains * rows)
+        needed = 0
+        for group, variables in plan.items():
+            for name, (shape, dtype) in variables.items():
+                needed += chains * rows * math.prod(shape) * dtype.itemsize
+                needed -= on_disk(self.path / file_of(group, name))
+        warn_of_room(self.path, needed)
+        if not self._resumed:
+            # Readers are told of none of the draws that are written over.
+            remove(self.path / MANIFEST)
         try:
             for group, variables in plan.items():
                 for name, (shape, dtype) in variables.items():
@@ -189,11 +264,12 @@ class DrawStore:
                 for name, x in arrays.items():
                     file = file_of(group, name)
                     self._listed(group)[name] = {"file": file, "drawn": False}
-                    np.save(self.path / file, x, allow_pickle=False)
-        except OSError as error:
+                    with replacing(self.path / file) as stream:
+                        np.save(stream, x, allow_pickle=False)
+        except OSError:
             if not self._resumed:
                 self._remove()
-            raise self._failed(error) from error
+            raise
         if isinstance(self.target, DensityTarget):
             # Its variables are parts of the positions.
             for name, slot in self.target.slots.items():
@@ -203,34 +279,26 @@ class DrawStore:
                         "slice": [slot.start, slot.stop],
                         "shape": list(slot.shape),
                     }
-        self._records = [
-            StoredRecord(self, i, rows, positions.shape[1:], info, thinning)
-            for i in range(len(positions))
-        ]
-        if not self._resumed:
-            self.sync()
-        return self._records
 
-    def _warn_of_room(self, plan: _Plan, rows: int) -> None:
-        """Tell at the beginning of a run that its draws will not fit on the disk at its end."""
-        if not hasattr(os, "statvfs"):
-            return
-        needed = 0
-        for group, variables in plan.items():
-            for name, (shape, dtype) in variables.items():
-                needed += rows * math.prod(shape) * dtype.itemsize
-                with contextlib.suppress(OSError):  # a run that goes on has some of it already
-                    needed -= 512 * os.stat(self.path / file_of(group, name)).st_blocks
-        status = os.statvfs(self.path)
-        free = status.f_bavail * status.f_frsize
-        if needed > free:
-            warn_of_checkpoint(
-                f"MCMC.run(store={str(self.path)!r}): the draws will not fit on the disk\n"
-                f"  expected: room for {_size(needed)} more\n"
-                f"  got:      {_size(free)}\n"
-                "  fix:      make room while the run goes on, or end it and give a folder on "
-                "another disk; thinning= keeps fewer draws"
-            )
+    def _lengthen_all(self, rows: int) -> None:
+        """Open the files that are there, with room for so many rows of each chain.
+
+        A process that is killed meanwhile leaves files of both lengths, in each of which are the
+        rows that the manifest tells of.
+        """
+        listed = [v for variables in self._arrays.values() for v in variables.values()]
+        files = dict.fromkeys(v["file"] for v in listed if v["drawn"])
+        layouts = {file: layout_of(self.path / file) for file in files}
+        short = [file for file, (_, shape, _) in layouts.items() if shape[1] < rows]
+        needed = max((on_disk(self.path / file) for file in short), default=0)
+        for file, (_, (chains, _, *shape), dtype) in layouts.items():
+            needed += chains * rows * math.prod(shape) * dtype.itemsize
+            needed -= on_disk(self.path / file)
+        warn_of_room(self.path, needed)
+        for file in files:
+            if file in short:
+                lengthen(self.path / file, rows, self._numbers or (), self._before)
+            self._open(file)
 
     def _remove(self) -> None:
         """Delete the files of a run that could not begin."""
@@ -246,16 +314,15 @@ class DrawStore:
 
     def _make(self, group: str, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         file = file_of(group, name)
-        path = self.path / file
         self._listed(group)[name] = {"file": file, "drawn": True}
-        if self._resumed and path.exists():
-            with open(path, "rb") as f:
-                np.lib.format.read_magic(f)
-                np.lib.format.read_array_header_1_0(f)
-                start = f.tell()
-        else:
-            start = new_array(path, shape, dtype)
-        self._files[file] = (os.open(path, os.O_RDWR), start, shape, dtype)
+        if not (self._resumed and (self.path / file).exists()):
+            new_array(self.path / file, shape, dtype)
+        self._open(file)
+
+    def _open(self, file: str) -> None:
+        """Open a file to write rows to, which may be longer than this run needs."""
+        layout = layout_of(self.path / file)
+        self._files[file] = (os.open(self.path / file, os.O_RDWR), *layout)
 
     def _constrained(self, positions: np.ndarray) -> dict[str, np.ndarray]:
         """Variables that have files of their own, for positions (rows, dim)."""
@@ -268,13 +335,15 @@ class DrawStore:
     def write(
         self, chain: int, row: int, positions: np.ndarray, stats: Mapping[str, np.ndarray]
     ) -> None:
-        """Write complete rows of one chain, which begin at `row`.
+        """Write complete rows of one chain of this run, which begin at `row`.
 
         Raises
         ------
         FileError
             If the disk does not take them.
         """
+        row += self._before
+        chain = chain if self._numbers is None else self._numbers[chain]
         try:
             self._put(file_of(POSITIONS, POSITIONS), chain, row, positions)
             for name, x in self._constrained(positions).items():
@@ -316,10 +385,13 @@ class DrawStore:
         if rows is None:
             # One chain that is long in its warm-up hides the draws of no other.
             counts = {record.number: record.readable for record in self._records}
-            kept, rows = most_draws(counts)
-            chains = self._of(kept)
-            if rows and len(kept) < len(counts):
-                attrs = attrs | {"missing_chains": sorted(counts.keys() - set(kept))}
+            if self._numbers is None:
+                kept, rows = most_draws(counts)
+                chains = self._of(kept)
+                if rows and len(kept) < len(counts):
+                    attrs = attrs | {"missing_chains": sorted(counts.keys() - set(kept))}
+            else:  # no chain is left out whose draws were there
+                rows, chains = self._before + min(counts.values()), self._numbers
         manifest = {
             "settings": self._settings,
             "id": self.id,
@@ -343,13 +415,14 @@ class DrawStore:
         warmup_positions: np.ndarray | None = None,
         warmup_stats: Mapping[str, np.ndarray] | None = None,
     ) -> SampledDraws:
-        """Return the first draws of some chains, mapped from the disk.
+        """Return the first draws of some chains, mapped from the disk, with those before the run.
 
         Parameters
         ----------
         kept : sequence of int
             Numbers of chains; of ensembles all members.
         length : int
+            Draws of each that this run has added.
         attrs : dict
         warmup_positions, warmup_stats : optional
             As for `make_draws`.
@@ -359,7 +432,7 @@ class DrawStore:
         for group in (POSITIONS, "posterior", "sample_stats"):
             for name, file in self._arrays.get(group, {}).items():
                 x: np.ndarray = np.load(self.path / file["file"], mmap_mode="r")
-                x = of_chains(x, rows)[:, :length]
+                x = of_chains(x, rows)[:, : self._before + length]
                 if "slice" in file:
                     part = x[..., slice(*file["slice"])]
                     x = part.reshape(*part.shape[:2], *file["shape"])
@@ -385,8 +458,9 @@ class DrawStore:
         self._files = {}
 
     def _of(self, runs: Sequence[int]) -> list[int]:
-        """The chains of the result that such chains are, members of an ensemble each."""
-        return [i * self._members + j for i in runs for j in range(self._members)]
+        """The chains of the files that such chains are, members of an ensemble each."""
+        found = [i * self._members + j for i in runs for j in range(self._members)]
+        return found if self._numbers is None else [self._numbers[i] for i in found]
 
     def _failed(self, error: OSError) -> FileError:
         return FileError(
@@ -397,5 +471,9 @@ class DrawStore:
         )
 
 
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+def tell_of(path: str | os.PathLike[str], end_id: str, attrs: Mapping[str, object]) -> None:
+    """Tell in the manifest of a store that is closed what is known of its run by now."""
+    folder = Path(path)
+    there = read_manifest(folder)
+    if there is not None and there.get("id") == end_id:
+        write_manifest(folder, {**there, "attrs": json_ready(dict(attrs))})

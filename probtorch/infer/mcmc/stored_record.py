@@ -60,6 +60,7 @@ class StoredRecord:
         self._room = in_block
         self.members, self.size = math.prod(shape[:-1]), math.prod(shape)
         self._moments = BatchMoments(self.size)
+        self._earlier: BatchMoments | None = None
         self._lock = threading.Lock()
         # Rows on the disk, and all transitions: each is raised when what it counts is there.
         self._written = self._seen = 0
@@ -128,10 +129,15 @@ class StoredRecord:
         """Number of rows on the disk."""
         return self._written
 
+    def follows(self, before: StoredRecord) -> None:
+        """Let moments be those of an earlier record of the chain, too."""
+        self._earlier = before.moments()
+
     def moments(self) -> BatchMoments:
         """Return a copy of the moments of what is on the disk."""
         with self._lock:
-            return self._moments.copy()
+            found = self._moments.copy()
+        return found if self._earlier is None else self._earlier.followed_by(found)
 
     def snapshot(self) -> Tree:
         """Return what is not on the disk, and how much is."""

@@ -13,7 +13,7 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch.diagnostics import ConvergenceWarning, Draws, InferenceWarning
 from probtorch.diagnostics.stored import every_th
-from probtorch.errors import ArgumentError, FileError, InferenceError
+from probtorch.errors import ArgumentError, FileError
 from probtorch.infer import AIES, MCMC, NUTS, RandomWalk, Target
 from probtorch.infer.mcmc import store as stores
 from probtorch.infer.mcmc import stored_record
@@ -172,7 +172,6 @@ def test_draws_of_another_run_are_not_written_over(tmp_path):
     refused(mcmc_of(), "which has no checkpoint")
     refused(mcmc_of(seed=4), "draws of another run")
     refused(mcmc_of(seed=4), "draws of another run", checkpoint=tmp_path / "new")
-    refused(mcmc_of(), "one of them", until_ess=100)
     # Killed before its first checkpoint, a run begins anew.
     assert mcmc_of().run(Y, store=tmp_path / "a", checkpoint=tmp_path / "run").num_draws == 26
     with pytest.raises(ArgumentError, match="a folder without"):
@@ -181,8 +180,6 @@ def test_draws_of_another_run_are_not_written_over(tmp_path):
     refused(mcmc_of(), "the draws of the run that goes on", checkpoint=tmp_path / "run")
     mcmc = mcmc_of()
     mcmc.run(Y, store=tmp_path / "c")
-    with pytest.raises(InferenceError, match="draws are in memory"):
-        mcmc.more(10)
     mcmc.post_warmup_state = mcmc.last_state
     on = mcmc.run(Y, store=tmp_path / "d")
     assert np.array_equal(on["scale"], mcmc_of(thinning=1, num_chains=2).run(Y)["scale"]) is False
