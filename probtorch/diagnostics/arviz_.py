@@ -33,8 +33,9 @@ from probtorch.diagnostics.layout import (
     dims_key,
     real_parts,
 )
+from probtorch.diagnostics.netcdf_pieces import LargeArray, write_pieces
 from probtorch.errors import ArgumentError, FileError, ProbtorchError
-from probtorch.serialization.files import reading, reserve
+from probtorch.serialization.files import reading, replacing_folder, reserve
 
 if TYPE_CHECKING:
     import h5netcdf
@@ -49,6 +50,7 @@ __all__ = [
     "to_arviz",
     "to_datatree",
     "write_netcdf",
+    "write_zarr",
 ]
 
 LAYOUT = "probtorch_layout"
@@ -97,6 +99,11 @@ def to_datatree(draws: Draws) -> xarray.DataTree:
         Named for the model (``attrs["model_name"]``). Dims and coords come from the plates. Arrays
         are shared with `draws` where no conversion is needed.
     """
+    return _datatree(draws, None)
+
+
+def _datatree(draws: Draws, apart: list[LargeArray] | None) -> xarray.DataTree:
+    """The tree of all draws; without what has to be written piece by piece, if that is wanted."""
     import xarray
 
     groups = {"posterior": draws.posterior, "sample_stats": draws.sample_stats, **draws.groups}
@@ -112,6 +119,7 @@ def to_datatree(draws: Draws) -> xarray.DataTree:
         "complex": [],
         "attrs": list(draws.attrs),
         "json_attrs": [],
+        "order": {},
     }
     own_attrs = _attrs(draws.attrs, layout)
     datasets = {}
@@ -128,10 +136,15 @@ def to_datatree(draws: Draws) -> xarray.DataTree:
                 if dim in draws.coords:
                     coords[dims[dim]] = _labels(dim, draws.coords[dim], layout)
             for part, array in real_parts({names[name]: values}):
-                stored = _storable(group, array)
-                if stored.dtype != array.dtype:
+                dtype = _storable(group, array.dtype)
+                if dtype != array.dtype:
                     layout["dtypes"][f"{group}/{part}"] = array.dtype.str
-                data[part] = (spelled, stored)
+                large = LargeArray(group, part, spelled, array, dtype)
+                if apart is not None and large.needs_pieces:
+                    apart.append(large)
+                    layout["order"][group] = list(variables)
+                else:
+                    data[part] = (spelled, array.astype(dtype, copy=False))
         sizes = next(iter(variables.values())).shape
         coords |= {dim: np.arange(size) for dim, size in zip(lead, sizes)}
         attrs = own_attrs | ({"sample_dims": list(lead)} if lead else {})
@@ -151,13 +164,38 @@ def write_netcdf(draws: Draws, stream: IO[bytes]) -> None:
         If there is no room.
     """
     h5netcdf = import_module("h5netcdf")
-    tree = to_datatree(draws)
+    apart: list[LargeArray] = []
+    tree = _datatree(draws, apart)
     with h5netcdf.File(stream.name, "w"):
         pass
     # HDF5 keeps what it could not write, tries again when its objects are freed, and crashes there.
     # So it gets a file that has its room; it cuts off what it does not use.
-    reserve(stream.fileno(), _netcdf_size(tree))
+    large = sum(x.nbytes + NETCDF_NODE for x in apart)
+    reserve(stream.fileno(), _netcdf_size(tree) + large)
     tree.to_netcdf(stream.name, mode="a", engine="h5netcdf")
+    if apart:
+        write_pieces(stream.name, apart)
+
+
+def write_zarr(draws: Draws, path: str) -> None:
+    """Write draws as a Zarr store: a folder, in format 2, which every release of zarr reads.
+
+    Raises
+    ------
+    ArgumentError
+        If the package zarr is not installed.
+    FileError
+        If it cannot be written, or something else is at the path.
+    """
+    try:
+        import_module("zarr")
+    except ModuleNotFoundError:
+        raise ArgumentError(
+            "Draws.save", expected="the package zarr, for the name of a Zarr store",
+            got=f"{path!r}, and no such package", fix="pip install zarr; or give a name in .nc",
+        ) from None  # fmt: skip
+    with replacing_folder(path, marks=(".zgroup", "zarr.json")) as folder:
+        to_datatree(draws).to_zarr(folder, mode="w", zarr_format=2)
 
 
 def _netcdf_size(tree: xarray.DataTree) -> int:
@@ -225,7 +263,9 @@ def fields_from_datatree(tree: xarray.DataTree) -> dict[str, Any]:
                 part = layout["names"].get(name, name)
                 real, imag = variables.pop(f"{part}_real"), variables.pop(f"{part}_imag")
                 variables[part] = real + 1j * imag
-        groups[group] = {names.get(spelled, spelled): v for spelled, v in variables.items()}
+        found = {names.get(spelled, spelled): v for spelled, v in variables.items()}
+        order = layout.get("order", {}).get(group, ())
+        groups[group] = {name: found[name] for name in (*order, *found) if name in found}
         for dim, index in dataset.coords.items():
             if dim not in lead and index.dims == (dim,):
                 dim = dim_spelling.get(dim, dim)
@@ -379,12 +419,12 @@ def _labels(dim: str, labels: Any, layout: dict[str, Any]) -> np.ndarray:
     return np.array(stored)
 
 
-def _storable(group: str, values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind == "b" and group not in BOOLEAN_GROUPS:
-        return values.astype(np.int64)
-    if values.dtype == np.float16:  # netCDF has no half precision
-        return values.astype(np.float32)
-    return values
+def _storable(group: str, dtype: np.dtype) -> np.dtype:
+    if dtype.kind == "b" and group not in BOOLEAN_GROUPS:
+        return np.dtype(np.int64)
+    if dtype == np.float16:  # netCDF has no half precision
+        return np.dtype(np.float32)
+    return dtype
 
 
 def _plain(values: np.ndarray) -> np.ndarray:

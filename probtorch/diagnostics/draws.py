@@ -26,6 +26,7 @@ from probtorch.diagnostics.arviz_ import (
     to_arviz,
     to_datatree,
     write_netcdf,
+    write_zarr,
 )
 from probtorch.diagnostics.layout import chosen, dim_names
 from probtorch.diagnostics.stored import read_folder
@@ -303,34 +304,32 @@ class Draws:
         return to_datatree(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file.
+        """Write everything to one file, or to a Zarr store.
 
         Parameters
         ----------
         path : str or path-like
-            Ending in ``.npz`` for NumPy's format, which needs no other library; else netCDF, which
+            Ending in ``.npz`` for NumPy's format, which needs no other library; in ``.zarr`` for a
+            Zarr store, a folder, which needs the package zarr; else netCDF, which
             ``arviz.from_netcdf`` reads.
 
         Notes
         -----
-        The file appears complete or not at all, even if the process is killed meanwhile.
+        The file appears complete or not at all, even if the process is killed meanwhile. Arrays
+        that are mapped from the disk are written a piece at a time.
 
         Raises
         ------
         ArgumentError
-            If the name is that of a Zarr store.
+            If a Zarr store is wanted, and the package is not there.
         FileError
             If the file cannot be written, say for want of room; what was there before is then
             unchanged.
         """
         path = os.fspath(path)
         if path.endswith(".zarr"):
-            raise ArgumentError(
-                "Draws.save",
-                expected="the name of a file, ending in .npz or as netCDF's do, in .nc",
-                got=repr(path),
-                fix="to_arviz(draws).to_zarr(path) writes a Zarr store, with the package zarr",
-            )
+            write_zarr(self, path)
+            return
         with replacing(path, shared=not path.endswith(".npz")) as stream:
             if path.endswith(".npz"):
                 variables = {**self._given_groups(), "coords": self.coords}

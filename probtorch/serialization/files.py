@@ -18,15 +18,16 @@ import errno
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import IO
 
 from probtorch.errors import FileError
 
-__all__ = ["TEMPORARY", "lock", "reading", "remove", "replacing", "reserve"]
+__all__ = ["TEMPORARY", "lock", "reading", "remove", "replacing", "replacing_folder", "reserve"]
 
 # Ends the names of files that are being written; one that is left was left by a process that died.
 TEMPORARY = ".tmp"
@@ -85,6 +86,51 @@ def replacing(path: str | os.PathLike[str], *, shared: bool = False) -> Iterator
     finally:
         if temporary is not None:
             remove(temporary)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: str | os.PathLike[str], *, marks: Sequence[str]) -> Iterator[str]:
+    """Context manager: the path of a new folder, which becomes `path` when the block ends well.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Where nothing is yet, or a folder with one of the `marks` in it, which is replaced: there is
+        a moment at which neither is there.
+    marks : sequence of str
+        Names of files by which a folder of the kind is known.
+
+    Raises
+    ------
+    FileError
+        If something else is there, or the folder cannot be written. What was at `path` is there
+        still.
+    """
+    target = os.path.realpath(path)
+    folder, name = os.path.split(target)
+    there = os.path.lexists(target)
+    if there and not any(os.path.exists(os.path.join(target, mark)) for mark in marks):
+        raise FileError(
+            f"writing {os.fspath(path)}",
+            expected=f"a new path, or a folder with {' or '.join(marks)} in it",
+            got="something else",
+            fix="give another path, or delete what is there",
+        )
+    new, old = _temporary(folder, name), _temporary(folder, name)
+    try:
+        os.mkdir(new)
+        yield new
+        if there:
+            os.rename(target, old)
+        os.rename(new, target)
+        _sync_folder(folder)
+    except OSError as error:
+        if os.path.exists(old):
+            os.rename(old, target)
+        raise _cannot_write(path, error) from error
+    finally:
+        for left in (new, old):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _new_file(folder: str, name: str, shared: bool) -> tuple[int, str | None]:

@@ -147,12 +147,6 @@ def test_a_file_can_be_read_and_replaced_again(schools, tmp_path, ending):
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_a_zarr_store_is_not_written_as_a_file(schools, tmp_path):
-    with pytest.raises(ArgumentError, match="to_zarr"):
-        schools.save(tmp_path / "d.zarr")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("ending", ["nc", "npz"])
 def test_a_failed_save_leaves_the_old_file(schools, tmp_path, ending, monkeypatch):
     path = tmp_path / f"draws.{ending}"
