@@ -223,7 +223,10 @@ class DrawStore:
                 self._make_all(positions, chains, rows, info)
             else:
                 self._lengthen_all(self._before + rows)
-        except OSError as error:
+        except BaseException as error:
+            self._close_files()
+            if not isinstance(error, OSError):
+                raise
             raise self._failed(error) from error
         self._records = [
             StoredRecord(self, i, rows, positions.shape[1:], info, thinning)
@@ -302,9 +305,6 @@ class DrawStore:
 
     def _remove(self) -> None:
         """Delete the files of a run that could not begin."""
-        for descriptor, *_ in self._files.values():
-            os.close(descriptor)
-        self._files = {}
         for variables in self._arrays.values():
             for file in variables.values():
                 remove(self.path / file["file"])
@@ -453,6 +453,9 @@ class DrawStore:
         self._rows = draws.num_draws
         self.sync()
         give_back()
+        self._close_files()
+
+    def _close_files(self) -> None:
         for descriptor, *_ in self._files.values():
             os.close(descriptor)
         self._files = {}
