@@ -11,8 +11,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import probtorch
 from probtorch.compiler.native import host
 from probtorch.compiler.render import mathlib
 
@@ -87,3 +89,30 @@ def test_code_for_another_processor_has_entries_of_its_own_in_the_cache():
         host.write_for(level)
         found.add(host.target_signature())
     assert len(found) == 1 + len(host.LEVELS)
+
+
+@pytest.mark.usefixtures("afterwards")
+def test_vectors_are_widest_where_many_numbers_go_through_functions(monkeypatch, tmp_path):
+    # Whatever this processor is, for the test LLVM is told that it need not halve its vectors.
+    monkeypatch.setenv("PROBTORCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("PROBTORCH_CACHE", raising=False)
+    wide = replace(host._here(), widened=True)
+    monkeypatch.setattr(host, "_here", lambda: wide)
+    host.target.cache_clear()
+    texts, emit = [], host.emit_object
+    monkeypatch.setattr(host, "emit_object", lambda ir, **how: texts.append(ir) or emit(ir, **how))
+    few, many = (probtorch.linspace(0.0, 1.0, n, dtype=probtorch.float64) for n in (20, 1000))
+
+    cases = {
+        "functions, many": (lambda x: x.exp().sum(), many, False),
+        "functions, few": (lambda x: x.exp().sum(), few, True),
+        "arithmetic": (lambda x: (x * x + 1.0).sum(), many, True),
+    }
+    for name, (fn, x, halved) in cases.items():
+        del texts[:]
+        found = probtorch.compile(fn)(x)
+        np.testing.assert_allclose(found, fn(x), rtol=1e-14)
+        heads = [line for ir in texts for line in ir.split("\n") if "define internal" in line]
+        nests = [line for line in heads if "@nest" in line]
+        assert [f'"{wide.vector_bits // 2}"' in line for line in nests] == [halved], (name, nests)
+        assert halved or "noinline" in nests[0]

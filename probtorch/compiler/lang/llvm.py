@@ -18,7 +18,9 @@ from probtorch.compiler.lang.routines import elementary
 from probtorch.compiler.lang.types import BYTE, BYTES, FLOATS, element_of, rounded, vector
 from probtorch.compiler.native import library
 
-__all__ = ["LLVM", "LlvmModule", "LlvmPrinter", "in_memory", "literal", "typed"]
+__all__ = [
+    "LLVM", "LlvmModule", "LlvmPrinter", "calls_function", "in_memory", "literal", "typed",
+]  # fmt: skip
 
 _IN_MEMORY = {"i1": "i8", BYTE: "i8"}
 _PURE = "nounwind willreturn memory(none)"
@@ -28,6 +30,11 @@ _INT_TESTS = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 _INLINED = ("pt_power", "pt_fill")
 # A call of a function of the runtime or the C library; LLVM's own become instructions.
 _CALL = re.compile(r" call [^@]*@(?!llvm\.)")
+
+
+def calls_function(line: str) -> bool:
+    """Whether a line of IR calls a function that is no instruction of the processor's."""
+    return _CALL.search(line) is not None
 
 
 def in_memory(ty: str) -> str:
@@ -319,7 +326,7 @@ class LlvmPrinter(Printer):
         and that it is to stay a loop, if it is.
         """
         wishes = []
-        if any(_CALL.search(line) for line in lines):
+        if any(map(calls_function, lines)):
             wishes.append('!{!"llvm.loop.interleave.count", i32 1}')
         if rolled:
             wishes.append('!{!"llvm.loop.unroll.disable"}')

@@ -80,6 +80,8 @@ class Processor:
     vector_bits: int
     llvm_version: tuple[int, ...]
     runs_here: bool = True
+    # Whether vectors are as wide as they can be where LLVM would halve them: see `_here`, `halved`.
+    widened: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,13 +157,15 @@ def _here() -> Processor:
             has_fma = bool(features.get("fma"))
             # LLVM halves the vectors of Intel's processors, for those up to Ice Lake lower their
             # clock for wide ones. Later ones, which have this feature, do not.
-            if wide == 512 and features.get("avx512fp16"):
+            widened = bool(wide == 512 and features.get("avx512fp16"))
+            if widened:
                 features["prefer-256-bit"] = False
         else:
             # NEON, VSX and the like are 128 bits wide. Among these only aarch64 and ppc64 are sure
             # to have a fused multiply-add; elsewhere the intrinsic could become a slow library
             # call.
             bits, has_fma = 128, triple.startswith(("aarch64", "arm64", "powerpc64"))
+            widened = False
         return Processor(
             triple=triple,
             cpu=llvm.get_host_cpu_name(),
@@ -169,7 +173,15 @@ def _here() -> Processor:
             has_fma=has_fma,
             vector_bits=bits,
             llvm_version=tuple(llvm.llvm_version_info),
+            widened=widened,
         )
+
+
+def halved() -> str:
+    """Return the attribute of functions whose vectors are as wide as LLVM's choice: half of them
+    on the processors where `_here` says that they do not have to be.
+    """
+    return f' "prefer-vector-width"="{target().vector_bits // 2}"' if target().widened else ""
 
 
 @functools.cache

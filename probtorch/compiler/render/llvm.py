@@ -17,6 +17,7 @@ import math
 import sys
 
 from probtorch.compiler.lang.types import ir_type
+from probtorch.compiler.native import host
 from probtorch.compiler.nests.loops import Group
 from probtorch.compiler.render import mathlib, runtime
 from probtorch.compiler.render.blocked import write_nest
@@ -132,6 +133,7 @@ class ProgramFunction(Writer):
 
     def __init__(self, module, name, result, parameters, **options):
         super().__init__(module, name, result, parameters, **options)
+        self.attributes += host.halved()  # of the nests that it takes in: see Nest
         self.plan = module.plan
         self.pointers = {}
         with self.at_head():

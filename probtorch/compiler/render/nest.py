@@ -18,10 +18,11 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from probtorch.compiler.lang.cells import Cell
-from probtorch.compiler.lang.llvm import LLVM, in_memory
+from probtorch.compiler.lang.llvm import LLVM, calls_function, in_memory
 from probtorch.compiler.lang.nodes import Operand, Value
 from probtorch.compiler.lang.routines.blocks import combined
 from probtorch.compiler.lang.types import FLOATS, ir_type
+from probtorch.compiler.native import host
 from probtorch.compiler.nests.loops import POINTWISE, Group, Mem, MemoryBuffer
 from probtorch.compiler.render import runtime
 from probtorch.compiler.render.items import Items, kept_strides, summed_type
@@ -42,6 +43,10 @@ _STRIP = 128
 _SHORT = 4096
 # Of a vector of AVX-512 in single precision.
 _LANES = 16
+# Turns from which on the widest vectors pay: what is behind the last whole one is carried out by
+# single numbers, in code of its own.
+_WIDE = 64
+_APART = "nounwind noinline"
 
 
 def _even_strip(count: int) -> int:
@@ -73,7 +78,7 @@ class Nest(Items):
             f"nest{module.groups}",
             parameters=parts,
             linkage="internal",
-            attributes="nounwind" if inlined else "nounwind noinline",
+            attributes="nounwind" if inlined else _APART,
         )
         self.rank, self.last = len(group.domain), last_loop(group)
         self.bases = {}
@@ -107,8 +112,20 @@ class Nest(Items):
         self._write_loops()
         checked = "failed" in vars(self)
         self.result = "i64" if checked else "void"
+        if host.halved() and self._is_wide():
+            self.attributes = _APART  # what takes it in has other vectors
+        else:
+            self.attributes += host.halved()
         self.finish(self.failed.value if checked else None)
         return self.name, list(self.bases), checked
+
+    def _is_wide(self):
+        """Whether the widest vectors are worth it: where much is computed, by functions, and the
+        turns behind the last whole vector are few among all.
+        """
+        # Rows of a few numbers are written out: then it is rows that vectors go over.
+        turns = math.prod(self.group.domain)
+        return turns >= _WIDE and any(map(calls_function, self.lines))
 
     @functools.cached_property
     def failed(self) -> Cell:
