@@ -143,8 +143,10 @@ class BackgroundRun(Generic[R]):
             - `NestedSampler`: all points so far with their weights, the live ones for what is left.
             - `ParticleGibbs`, `InvolutiveMCMC`: as many draws as all chains have.
             - `ABCSMC`: the particles, as close as they have come. `ABC`: the closest so far.
-            - `MCMC` in `fit` and elsewhere, searches (`Pathfinder`, `LaplaceApproximation`), and
-              filters: None. Of many runs (`check`, `fit_many`) it is what the one at work has.
+              `Importance`: the draws so far, with their weights.
+            - `MCMC`, by itself and in `fit`: the first of its draws, without a wait.
+            - Searches (`Pathfinder`, `LaplaceApproximation`) and filters: None. Of many runs
+              (`check`, `fit_many`) it is what the one at work has.
 
         Raises
         ------

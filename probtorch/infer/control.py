@@ -10,12 +10,13 @@ nobody looks while a step is under way.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from probtorch.core.rng import default_generator
@@ -35,6 +36,7 @@ __all__ = [
     "ended_amid_fit",
     "ended_before",
     "positive",
+    "shown_to_any_thread",
     "told_to_end",
     "under_control",
 ]
@@ -120,7 +122,7 @@ class Control:
         # Wakes a loop that waits: to go on, or to answer.
         self._turn = threading.Condition(self._lock)
         self._questions: list[Question] = []
-        self._loops: list[Interrupt] = []  # that have something to show, the innermost last
+        self._loops: list[Interrupt | _Open] = []  # that have something to show, the innermost last
         self._shows = self._over = False
         self._paused_at = 0.0
         # Pauses before this run began are none of its own.
@@ -219,25 +221,34 @@ class Control:
         return bool(asked)
 
     def ask(self) -> Question | None:
-        """Return a question that the run answers between two steps.
+        """Return a question that the run answers between two steps, or has answered.
 
         None if it has had nothing to show yet, or is over.
         """
-        with self._turn:
-            if self._over or not self._shows:
-                return None
-            question = Question()
-            self._questions.append(question)
-            self._turn.notify_all()
-        return question
+        question = Question()
+        while True:
+            with self._turn:
+                if self._over or not self._shows:
+                    return None
+                inner = self._loops[-1] if self._loops else None
+                if not isinstance(inner, _Open):
+                    self._questions.append(question)
+                    self._turn.notify_all()
+                    return question
+            if inner.answer([question]):
+                return question
 
-    def show(self, loop: Interrupt) -> None:
+    def show(self, loop: Interrupt | _Open) -> None:
         """Let a loop answer from now on."""
         with self._lock:
             self._loops.append(loop)
-            self._shows = True
+            self._shows, asked = True, []
+            if isinstance(loop, _Open):
+                asked, self._questions = self._questions, asked
+        if isinstance(loop, _Open):
+            loop.answer(asked)
 
-    def hide(self, loop: Interrupt) -> None:
+    def hide(self, loop: Interrupt | _Open) -> None:
         """Let a loop answer no more: questions wait for the next one, or for the end of the run."""
         with self._lock:
             self._loops.remove(loop)
@@ -289,6 +300,50 @@ def ended_before(subject: str, what: str) -> BaseException:
 def under_control(control: Control) -> None:
     """Let whatever runs in this thread from now on be told by `control`."""
     _HERE.control = control
+
+
+class _Open:
+    """What can be looked at from any thread, until it is closed."""
+
+    def __init__(self, so_far: Callable[[], object]) -> None:
+        self._so_far, self._lock = so_far, threading.Lock()
+        self._closed = False
+
+    def answer(self, questions: Sequence[Question]) -> bool:
+        """Answer in the thread that calls; whether it was not too late."""
+        with self._lock:
+            if self._closed:
+                return False
+            for question in questions:
+                question.answer(self._so_far)
+        return True
+
+    def close(self) -> None:
+        """Wait for a look that is under way, and let there be no other."""
+        with self._lock:
+            self._closed = True
+
+
+@contextlib.contextmanager
+def shown_to_any_thread(so_far: Callable[[], object]) -> Iterator[None]:
+    """Context manager: who holds the handle of the run in this thread sees what a function returns.
+
+    Parameters
+    ----------
+    so_far : callable
+        Called in the thread that asks, one at a time.
+    """
+    control = control_here()
+    if control is None:
+        yield
+        return
+    shown = _Open(so_far)
+    control.show(shown)
+    try:
+        yield
+    finally:
+        control.hide(shown)
+        shown.close()
 
 
 class Interrupt:
@@ -368,8 +423,8 @@ class Interrupt:
             Called between two steps, in the thread of the loop, if a handle asks. It returns what
             no later step changes, and leaves the loop as it is; None where there is nothing yet.
         """
-        self._so_far = so_far
-        if self._control is not None:
+        anew, self._so_far = self._so_far is None, so_far
+        if anew and self._control is not None:
             self._control.show(self)
 
     def shown(self) -> object:

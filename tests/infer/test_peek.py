@@ -22,10 +22,13 @@ from probtorch.infer import (
     ABCSMC,
     AIS,
     ASVGD,
+    MCMC,
+    NUTS,
     SMC,
     SVGD,
     SVI,
     AutoNormal,
+    Importance,
     Involution,
     InvolutiveMCMC,
     NestedSampler,
@@ -34,6 +37,7 @@ from probtorch.infer import (
     RandomWalk,
     RBFKernel,
     SteinVI,
+    fit,
     in_background,
 )
 from probtorch.infer import control as controls
@@ -51,6 +55,21 @@ def model(y):
     deterministic("precision", scale**-2.0)
     with plate("row", 12):
         sample("y", dist.Normal(mu, scale), obs=y)
+
+
+def guarded(y):
+    """At several draws at once, of which few have weight."""
+    mu = sample("mu", dist.Normal(0.0, 2.0))
+    with plate("row", 12):
+        sample("y", dist.Normal(mu, 0.6), obs=y)
+
+
+def branching(y):
+    loc = (
+        sample("loc", dist.Normal(0.0, 2.0)) if sample("moved", dist.Bernoulli(0.8)).item() else 0.0
+    )
+    with plate("row", 12):
+        sample("y", dist.Normal(loc, 1.0), obs=y)
 
 
 def simulator():
@@ -123,6 +142,14 @@ RUNS = {
     "InvolutiveMCMC": (
         lambda: InvolutiveMCMC(model, [DRIFT], 9, 2, num_chains=2, seed=0, **QUIET).run(Y),
         lambda found: found.posterior["mu"].shape[:2] == (2, 3),
+    ),
+    "Importance": (
+        lambda: Importance(guarded, num_samples=20, seed=0).run(Y, until_ess=12.0),
+        lambda found: found.num_samples == 60,
+    ),
+    "Importance, one by one": (
+        lambda: Importance(branching, num_samples=40, seed=0).run(Y),
+        lambda found: found.num_samples == 25,
     ),
     "ABC": (
         lambda: ABC(simulator, 30, 3000, summary=mean_of, seed=0).run({"y": Y}),
@@ -427,3 +454,70 @@ def test_the_loop_within_answers_and_the_one_around_it_after_that():
     thread.start()
     thread.join()
     assert order == ["inner", "outer", "outer", (False, True, None)]
+
+
+def chains(**until):
+    mcmc = MCMC(NUTS(model), 60, 100, num_chains=1, seed=0, **QUIET)
+    mcmc.diagnose = False
+    return mcmc.run(Y, **until)
+
+
+CHAINS = {
+    "MCMC": chains,
+    "MCMC, until": lambda: chains(until_ess=80.0),
+    "fit": lambda: fit(model, Y, num_samples=60, num_chains=1, seed=0, verbose=False),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_in_the_midst_of_another_run_show_their_first_draws(name, monkeypatch):
+    """Looked at each time that a chain asks whether to go on."""
+    expected, seen, started, may = CHAINS[name](), [], [], threading.Event()
+    go_on = controls.Control.go_on
+
+    def look(self):
+        seen.append(started[0].peek())
+        return go_on(self)
+
+    def run():
+        may.wait()
+        return CHAINS[name]()
+
+    monkeypatch.setattr(controls.Control, "go_on", look)
+    started.append(in_background(run))
+    may.set()
+    whole = started[0].result()
+    np.testing.assert_array_equal(whole["mu"], expected["mu"])
+    some = [draws for draws in seen if draws is not None]
+    assert some and some[-1].num_draws <= whole.num_draws
+    for draws in some:
+        np.testing.assert_array_equal(draws["mu"], whole["mu"][:, : draws.num_draws])
+
+
+def test_what_any_thread_may_look_at_is_looked_at_at_once_and_no_more_when_it_is_closed():
+    control, order = controls.Control(), []
+    inside, leave, out = threading.Event(), threading.Event(), threading.Event()
+
+    def run():
+        controls.under_control(control)
+        with controls.Interrupt("around") as around:
+            around.shows(lambda: "around")
+            pending = control.ask()
+            with controls.shown_to_any_thread(lambda: threading.current_thread().name):
+                order.append(pending.value)  # asked before
+                inside.set()
+                leave.wait()
+            out.set()
+
+    thread = threading.Thread(target=run, name="the run")
+    thread.start()
+    inside.wait()
+    order.append(control.ask().value)
+    leave.set()
+    out.wait()
+    thread.join()
+    late = control.ask()
+    assert order == ["the run", threading.current_thread().name] and not late.answered
+    shown = controls._Open(lambda: 1)
+    shown.close()
+    assert not shown.answer([controls.Question()])

@@ -8,6 +8,7 @@ however often the chunks are cut.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +26,11 @@ from probtorch.diagnostics.checks import warn_about
 from probtorch.diagnostics.stored import let_go
 from probtorch.distributed.group import is_main
 from probtorch.errors import ArgumentError, InferenceError, users_stacklevel
+from probtorch.infer.control import shown_to_any_thread
 from probtorch.infer.display import activity
 from probtorch.infer.mcmc.budget import Budget
 from probtorch.infer.mcmc.chunk import Chain
-from probtorch.infer.mcmc.collect import KeptDraws
+from probtorch.infer.mcmc.collect import KeptDraws, draws_so_far
 from probtorch.infer.mcmc.extended import ExtendedRun, RunUntilEnough
 from probtorch.infer.mcmc.handle import RunHandle
 from probtorch.infer.mcmc.kernel import Kernel
@@ -390,7 +392,8 @@ class MCMC(RunResults):
             return run.drive(budget, stacklevel + 4)
 
         try:
-            extended.until_enough(budget, drive, more)
+            with shown_to_any_thread(extended.so_far):
+                extended.until_enough(budget, drive, more)
         finally:
             self._take(extended)
         extended.warn(stacklevel)
@@ -467,7 +470,8 @@ class MCMC(RunResults):
         stacklevel: int,
     ) -> SampledDraws | None:
         run = self._begun(args, kwargs, asked, saved)
-        ended = run.drive(budget, stacklevel + 1)
+        with shown_to_any_thread(functools.partial(draws_so_far, run)):
+            ended = run.drive(budget, stacklevel + 1)
         return self._collect(run, ended, stacklevel + 1)
 
     def _begun(

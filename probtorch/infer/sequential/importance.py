@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -53,6 +53,39 @@ def prior(*args: object, **kwargs: object) -> None:
 
 
 prior.precise = True  # type: ignore[attr-defined]  # what `is_precise` looks for
+
+
+@dataclass
+class _Found:
+    """What was drawn: in parts of vectorised runs, or run by run.
+
+    Attributes
+    ----------
+    parts : list of (dict of str to ndarray, ndarray)
+        Values and log ratios.
+    rows, ratios : list of dict, list of float
+        The same of single runs.
+    """
+
+    parts: list[tuple[Arrays, np.ndarray]] = field(default_factory=list)
+    rows: list[Arrays] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+
+    @property
+    def log_ratios(self) -> np.ndarray:
+        return np.concatenate([*(ratios for _, ratios in self.parts), np.array(self.ratios)])
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a draw has any weight."""
+        return bool(np.isfinite(self.log_ratios).any())
+
+    def samples(self) -> Arrays:
+        if self.rows:
+            return _stacked(self.rows)
+        return {
+            n: np.concatenate([values[n] for values, _ in self.parts]) for n in self.parts[0][0]
+        }
 
 
 class Importance:
@@ -207,51 +240,62 @@ class Importance:
         for site in first.model.nodes.values():
             refuse_subsample(site)
         state = generator.get_state()
-        rows: list[Arrays] = []
+        found = _Found()
+        interrupt.shows(
+            lambda: self._result(called, first, found, True) if found.is_possible else None
+        )
         try:
-            parts = self._together(first, guide, args, kwargs, interrupt)
+            self._together(first, guide, args, kwargs, found, interrupt)
         except Exception:
             # Whatever it is, it says that the model cannot be run for several draws at once; what
             # single runs cannot bear they will say.
             generator.set_state(state)
-            parts = [({}, self._one_by_one(guide, args, kwargs, rows, interrupt))]
-        log_ratios = np.concatenate([p[1] for p in parts])
+            found.parts.clear()
+            self._one_by_one(guide, args, kwargs, found, interrupt)
         while (
             wanted is not None
-            and effective_size(log_ratios) < wanted
-            and log_ratios.size < MOST * self.num_samples
+            and effective_size(found.log_ratios) < wanted
+            and found.log_ratios.size < MOST * self.num_samples
             and not interrupt.asked
         ):
-            if rows:
-                parts.append(({}, self._one_by_one(guide, args, kwargs, rows, interrupt)))
+            if found.rows:
+                self._one_by_one(guide, args, kwargs, found, interrupt)
             else:
-                parts += self._together(first, guide, args, kwargs, interrupt)
-            log_ratios = np.concatenate([p[1] for p in parts])
-        samples = (
-            _stacked(rows)
-            if rows
-            else {n: np.concatenate([p[0][n] for p in parts]) for n in parts[0][0]}
-        )
-        labels = self._labels(first, samples, args, kwargs)
-        short = log_ratios.size < self.num_samples or (
-            wanted is not None and effective_size(log_ratios) < wanted
-        )
-        same = all(row.keys() == samples.keys() for row in rows)
-        if wanted is not None and short and not interrupt.asked:
-            _warn_of_few(self.name, wanted, effective_size(log_ratios), log_ratios.size)
+                self._together(first, guide, args, kwargs, found, interrupt)
+        count = found.log_ratios.size
+        few = wanted is not None and effective_size(found.log_ratios) < wanted
+        interrupted = (few or count < self.num_samples) and interrupt.asked
+        if wanted is not None and few and not interrupted:
+            _warn_of_few(self.name, wanted, effective_size(found.log_ratios), count)
+        return self._result(called, first, found, interrupted, warns=True)
+
+    def _result(
+        self,
+        called: CalledModel,
+        first: Run,
+        found: _Found,
+        interrupted: bool,
+        *,
+        warns: bool = False,
+    ) -> WeightedDraws:
+        """What was drawn, with its weights."""
+        samples = found.samples()
+        labels = self._labels(first, samples, called.args, dict(called.kwargs))
+        same = all(row.keys() == samples.keys() for row in found.rows)
         return weighted(
             samples,
-            log_ratios,
+            found.log_ratios,
             self.name,
-            values=() if same else tuple(rows),
+            values=() if same else tuple(found.rows),
             dims=labels.dims,
             coords=labels.coords,
             groups={"observed_data": labels.observed, "constant_data": labels.constant},
             call=replace(called, latent=tuple(_latent(first)), observed=tuple(labels.observed)),
+            warns=warns,
             attrs={
                 "inference_library": "probtorch",
                 "inference_method": self.name,
-                "interrupted": short and interrupt.asked,
+                "interrupted": interrupted,
                 "model_name": getattr(self.model, "__name__", type(self.model).__name__),
             },
         )
@@ -275,26 +319,26 @@ class Importance:
         guide: Callable[..., object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
+        found: _Found,
         interrupt: Interrupt,
-    ) -> list[tuple[Arrays, np.ndarray]]:
-        """Values and log ratios of vectorised runs, a part each."""
+    ) -> None:
+        """Add values and log ratios of vectorised runs, a part each."""
         elements = sum(
             s.value.array.size
             for s in first.model.nodes.values()
             if isinstance(s.value, TensorBase)
         )
         block = max(2, min(self.num_samples, BLOCK_ELEMENTS // max(elements, 1)))
-        parts: list[tuple[Arrays, np.ndarray]] = []
         many = Vectorised(block, allow_missing=True)
         for begin in range(0, self.num_samples, block):
             size = min(block, self.num_samples - begin)
             runner = many if size == block else Vectorised(size, allow_missing=True)
             run = runner(self.model, guide, args, kwargs)
             values = {n: _rows(run, n, first) for n in first.model.nodes if n in _latent(first)}
-            parts.append((values | self._computed(first, values, args, kwargs), _log_ratios(run)))
+            values |= self._computed(first, values, args, kwargs)
+            found.parts.append((values, _log_ratios(run)))
             if interrupt.asked:
                 break
-        return parts
 
     def _computed(
         self, first: Run, values: Arrays, args: tuple[object, ...], kwargs: dict[str, object]
@@ -311,20 +355,21 @@ class Importance:
         guide: Callable[..., object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
-        rows: list[Arrays],
+        found: _Found,
         interrupt: Interrupt,
-    ) -> np.ndarray:
-        """Log ratios of single runs, whose values are appended to `rows`."""
-        log_ratios: list[float] = []
-        while not log_ratios or (len(log_ratios) < self.num_samples and not interrupt.asked):
+    ) -> None:
+        """Add values and log ratios of single runs."""
+        begun = len(found.rows)
+        while len(found.rows) == begun or (
+            len(found.rows) - begun < self.num_samples and not interrupt.asked
+        ):
             run = run_pair(self.model, guide, args, kwargs, allow_missing=True)
             for site in run.model.nodes.values():
                 refuse_subsample(site)
-            log_ratios.append(float(_log_ratios(run)[0]))
+            found.ratios.append(float(_log_ratios(run)[0]))
             names = [n for n, s in run.model.nodes.items() if s.kind == "deterministic"]
             names = [n for n in run.model.nodes if n in {*names, *_latent(run)}]
-            rows.append({n: to_host(run.model[n].value.array) for n in names})
-        return np.array(log_ratios)
+            found.rows.append({n: to_host(run.model[n].value.array) for n in names})
 
 
 def psis_diagnostic(
