@@ -856,4 +856,9 @@ if not TYPE_CHECKING:  # checkers know the names from above, and tell of others
         "probtorch.serialization": "load save",
         "probtorch.viz": "render_model",
     }
-    __getattr__, __dir__ = late_beside(__name__, _HOMES, INSTEAD)
+    __getattr__, __dir__ = late_beside(
+        __name__,
+        _HOMES,
+        INSTEAD,
+        ("distributions", "infer", "optim", "nn", "utils.data", "diagnostics"),
+    )

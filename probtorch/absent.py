@@ -1,4 +1,4 @@
-"""What stands in for names of PyTorch, Pyro and NumPyro that the front door has not: `INSTEAD`.
+"""What stands in for names of other libraries that the front door has not: `INSTEAD`.
 
 Other rooms have a table of their own. The reasons are in docs/reference/differences.md.
 """
@@ -10,6 +10,8 @@ __all__ = ["INSTEAD"]
 _SPARSE = "there are no sparse tensors: index_add and gather work on rows"
 _PLATE = "write `with plate(name, size):`; for i in plate(name, size) is the loop"
 _SOURCE = "leave it out: what is computed where is said by device=, and NumPy's arrays are welcome"
+
+_DATA = "data are arguments of the model: call it, or Predictive, with others"
 
 INSTEAD = {
     # PyTorch's.
@@ -35,6 +37,17 @@ INSTEAD = {
     "integrate_1d": "numerics.integral(f, low, high)",
     "solve_newton": "numerics.root(f, x0)",
     "solve_powell": 'numerics.root(f, x0, method="powell")',
+    # PyMC's.
+    "Data": _DATA,
+    "Deterministic": "deterministic(name, value)",
+    "Minibatch": "plate(name, size, subsample_size=n)",
+    "Model": "a model is a function with sample statements; data are its arguments",
+    "MutableData": _DATA,
+    "Potential": "factor(name, log_density)",
+    "find_MAP": "infer.SVI with an infer.AutoDelta guide, or infer.LaplaceApproximation(model)",
+    "sample_posterior_predictive": "infer.Predictive(model, mcmc.get_samples())(*args)",
+    "sample_prior_predictive": "infer.Predictive(model, num_samples=500)(*args)",
+    "set_data": _DATA,
     # NumPyro's and JAX's.
     "compat": "leave it out: Pyro's names are at the front door",
     "device_get": "x.numpy() is the array of a tensor",

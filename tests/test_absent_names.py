@@ -114,3 +114,19 @@ def test_nn_alone_loads_nothing_of_models():
     code = "import sys, probtorch.nn; print('probtorch.effects' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [
+        ("NUTS", "infer"),
+        ("Normal", "distributions"),
+        ("Linear", "nn"),
+        ("Adam", "optim"),
+        ("DataLoader", "utils.data"),
+        ("hpdi", "diagnostics"),
+    ],
+)
+def test_a_name_of_a_room_inside_is_told_with_its_room(name, home):
+    with pytest.raises(UnknownNameError, match=f"it is probtorch.{home}.{name}"):
+        getattr(probtorch, name)

@@ -10,6 +10,7 @@ import name`` or by ``import room.name.more``. The reasons are in docs/reference
 from __future__ import annotations
 
 import dis
+import importlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType, ModuleType
@@ -24,7 +25,11 @@ _TABLES: dict[str, Mapping[str, str]] = {}
 
 
 def no_such_name(
-    module: str, instead: Mapping[str, str], name: str, known: Iterable[str] = ()
+    module: str,
+    instead: Mapping[str, str],
+    name: str,
+    known: Iterable[str] = (),
+    within: Sequence[str] = (),
 ) -> UnknownNameError | UnknownImportError:
     """Return the error for `name`, made in the ``__getattr__`` of the module that lacks it.
 
@@ -37,14 +42,19 @@ def no_such_name(
     name : str
     known : iterable of str
         Names that are there.
+    within : sequence of str
+        Packages inside of the module that may have the name.
 
     Returns
     -------
     UnknownNameError, or UnknownImportError where a ``from ... import`` asks
     """
-    near = closest(name, [*known, *filter(None, instead)])
+    public = (n for n in known if not n.startswith("_"))
+    near = closest(name, [*public, *filter(None, instead)])
     if name in instead:
         fix = instead[name]
+    elif (inside := _inside(module, within, name)) is not None:
+        fix = f"it is {module}.{inside}.{name}"
     elif near is not None:
         fix = f"did you mean {near}?" + (f" {instead[near]}" if near in instead else "")
     else:
@@ -56,6 +66,14 @@ def no_such_name(
         got=repr(name),
         fix=fix,
     )
+
+
+def _inside(module: str, within: Sequence[str], name: str) -> str | None:
+    """The first of some packages of a module that has a name."""
+    for package in within:
+        if name in importlib.import_module(f"{module}.{package}").__all__:
+            return package
+    return None
 
 
 def asked_by_import(frame: FrameType) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from probtorch.core import other_modules  # noqa: F401  finds them from now on
 from probtorch.core.absent import no_such_name, tell_of_modules
@@ -30,6 +30,7 @@ def late_names(
     *,
     beside: Mapping[str, str] | None = None,
     instead: Mapping[str, str] | None = None,
+    within: Sequence[str] = (),
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports late.
 
@@ -45,6 +46,8 @@ def late_names(
         The same for names that are found here, too, but are no part of ``__all__``.
     instead : dict, optional
         What does the work of names that are not there, as in `core.absent`.
+    within : sequence of str
+        Packages inside of this one that a name which is not here is looked for in.
     """
     places = _places(package, homes)
     offered = sorted(places)
@@ -65,7 +68,8 @@ def late_names(
             if "__path__" in room and is_module(f"{package}.{name}"):
                 return importlib.import_module(f"{package}.{name}")
             if instead is not None:
-                raise no_such_name(package, instead, name, offered or room.get("__all__", shown()))
+                known = offered or room.get("__all__", shown())
+                raise no_such_name(package, instead, name, known, within)
         elif name == "__path__" and instead is not None:
             return []  # without one nobody would be asked for modules of a room in one file
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
@@ -77,7 +81,10 @@ def late_names(
 
 
 def late_beside(
-    package: str, names: Mapping[str, str], instead: Mapping[str, str]
+    package: str,
+    names: Mapping[str, str],
+    instead: Mapping[str, str],
+    within: Sequence[str] = (),
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a room that imports its own names at once.
 
@@ -89,8 +96,10 @@ def late_beside(
         As `homes` of `late_names`: names that the room offers besides, from rooms above it.
     instead : dict
         As there: what does the work of names that are not there.
+    within : sequence of str
+        As there.
     """
-    _, fetch, shown = late_names(package, {}, beside=names, instead=instead)
+    _, fetch, shown = late_names(package, {}, beside=names, instead=instead, within=within)
     return fetch, lambda: sorted({*shown(), *_places(package, names)})
 
 

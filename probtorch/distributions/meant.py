@@ -51,12 +51,16 @@ _OTHERWISE = {
     ("Normal", "tau"): "write scale=tau**-0.5",
     ("Normal", "variance"): "write scale=sqrt(variance)",
 }
+# What PyMC, TFP and NumPy call the shape of independent copies.
+_COPIES = {"shape", "size", "sample_shape", "batch_shape", "dims"}
 _SAME = {"mu": "mean", "var": "variance", "precision": "tau"}
 
 
 def cure_for_name(owner: str, name: str, fields: Iterable[str]) -> str:
     """What to write for an argument that a distribution does not have."""
     fields = list(fields)
+    if name in _COPIES and not any(spelling in fields for spelling in _MEANT.get(name, ())):
+        return "write .expand((n,)) behind it, or put the statement in a plate of that size"
     otherwise = _OTHERWISE.get((owner, _SAME.get(name, name)))
     spelled = any(spelling in fields for spelling in _MEANT.get(name, ()))
     if otherwise and not spelled:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from probtorch.core.shape import broadcast_shapes
@@ -25,7 +25,7 @@ from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, ModelError
 from probtorch.tensor import Tensor
 
-__all__ = ["LocScaleReparam", "Reparam", "TransformReparam", "peeled", "reparam"]
+__all__ = ["LocScaleReparam", "Reparam", "TransformReparam", "peeled", "reparam", "states_instead"]
 
 
 @runtime_checkable
@@ -224,6 +224,18 @@ class TransformReparam:
         for transform in whole.transforms:
             value = transform(value)
         return value
+
+
+# Endings of the names of sites that are stated in place of another one.
+_AUXILIARY = frozenset(
+    "base dct decentered exponential gamma haar normal t_exponential t_uniform transformed uniform "
+    "unwrapped updated z_exponential z_uniform".split()
+)
+
+
+def states_instead(name: str, sites: Collection[str]) -> bool:
+    """Whether `name` is what a reparameterisation states in place of one of some sites."""
+    return any(name[len(site) + 1 :] in _AUXILIARY for site in sites if name.startswith(f"{site}_"))
 
 
 def peeled(fn: Any) -> tuple[Any, int]:

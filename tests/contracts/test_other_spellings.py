@@ -179,6 +179,10 @@ SLIPS = {
         lambda: dist.Gamma(1.0, scale=2.0),
         ["Gamma", "concentration, rate", "got:      scale", "write rate=1 / scale"],
     ),
+    "shape of independent copies": (
+        lambda: dist.Normal(0.0, 1.0, shape=3),
+        ["Normal", "got:      shape", ".expand((n,)) behind it", "plate of that size"],
+    ),
     "mean of a negative binomial": (
         lambda: dist.NegativeBinomial(mu=3.0, alpha=2.0),
         ["NegativeBinomial", "got:      mu", "write NegativeBinomial2(mean, concentration)"],

@@ -5,10 +5,11 @@ import pytest
 from scipy import stats
 
 from probtorch import configure
+from probtorch.diagnostics import InferenceWarning
 from probtorch.distributions import Bernoulli, Beta, Categorical, HalfNormal, Normal, Poisson
 from probtorch.effects import deterministic, plate, sample
 from probtorch.errors import ArgumentError, ModelError, ShapeError
-from probtorch.infer import AutoNormal, Predictive
+from probtorch.infer import AutoNormal, Predictive, log_likelihood
 from probtorch.tensor import tensor
 
 X = np.array([1.0, 2.0, 4.0])
@@ -182,3 +183,21 @@ def test_a_guide_that_first_runs_without_data_is_told_to_see_them():
     guide = AutoNormal(model)
     guide(tensor(0.5))
     assert list(Predictive(model, guide=guide, num_samples=3)()) == ["y"]
+
+
+def test_draws_of_a_reparameterised_kernel_are_those_of_the_model():
+    rng = np.random.default_rng(0)
+
+    def model(y=None):
+        loc = sample("loc", Normal(0.0, 1.0))
+        with plate("row", 2):
+            x = sample("x", Normal(loc, 1.0))
+            sample("y", Normal(x, 1.0), obs=y)
+
+    x = rng.normal(size=(5, 2))
+    samples = {"loc": rng.normal(size=5), "x": x, "x_decentered": rng.normal(size=(5, 2))}
+    assert list(Predictive(model, samples)()) == ["y"]  # and no warning
+    found = log_likelihood(model, samples, tensor(np.zeros(2)))["y"]
+    np.testing.assert_allclose(found, stats.norm.logpdf(x))
+    with pytest.warns(InferenceWarning, match="'other'"):
+        Predictive(model, samples | {"other": np.zeros(5)})()

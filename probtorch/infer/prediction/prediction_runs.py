@@ -35,6 +35,7 @@ from probtorch.effects.handlers import substitute, trace
 from probtorch.effects.minibatches import AllRows
 from probtorch.effects.placing import replicate
 from probtorch.effects.primitives import UNOBSERVED
+from probtorch.effects.reparams import states_instead
 from probtorch.effects.runtime import Handler
 from probtorch.effects.site import Site, as_value
 from probtorch.effects.trace import Trace
@@ -208,6 +209,10 @@ class PredictionRuns:
         sites = [n for n, s in self.first.items() if s.kind in ("sample", "deterministic")]
         others = [name for name in self.samples if name not in self.first]
         without = [name for name in sites if name not in self.samples]
+        # What a sampler drew in place of a site that there are samples of: NUTS(model, reparam=...)
+        restated = {n for n in others if states_instead(n, self.samples)}
+        others = [name for name in others if name not in restated]
+        self.samples = {n: x for n, x in self.samples.items() if n not in restated}
         for name in others:
             if len(others) == len(self.samples) or difflib.get_close_matches(name, without, 1):
                 raise unknown_name(f"the model has no site {name!r}", name, sites)
