@@ -597,7 +597,7 @@ class CompiledFunction(Compiled):
         typed = before.asks_type and bool(places or any(type(x) is Number for x in tensors))
         links = Links(given, tensors)
         try:
-            with Calls(before.suspicious, before.unread, typed=typed) as calls:
+            with Calls(before.suspicious, before.unread, before.going, typed=typed) as calls:
                 _, result = record(flat, given, recorder=rec, turns=True)
         except BaseException:
             links.close()

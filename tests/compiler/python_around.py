@@ -420,6 +420,39 @@ def dispatched_by_type(rng):
     return (lambda v: v * of(thing.k)), change
 
 
+def generator_beside(rng):
+    def counting():
+        for i in range(4):
+            yield i + 0.5
+
+    table = {"it": counting(), "k": number(rng)}
+    read = rng.choice(
+        [
+            *[lambda v: v * table["k"]] * 4,
+            lambda v: v * next(table["it"]),
+            lambda v: v * (next(table["it"]) if table["k"] > 0.4 else table["k"]),
+            lambda v: v * sum(table["it"]),
+            lambda v: v * sum(each for each in table["it"] if each < 2.0),
+            lambda v: v * (2.0 if table["it"].gi_frame is None else 3.0),
+            lambda v: v * (table["it"].close() is None),
+            lambda v: v * (1.0 if 1.5 in table["it"] else 2.0),
+        ]
+    )
+
+    def change():
+        how = rng.choice(["number", "number", "elsewhere", "another", "whole"])
+        if how == "number":
+            table["k"] = number(rng)
+        elif how == "elsewhere":
+            next(table["it"], None)
+        elif how == "another":
+            table["it"] = counting()
+        else:
+            list(table["it"])
+
+    return read, change, lambda: [next(table["it"], -1.0)] if rng.random() < 0.2 else []
+
+
 def abstract_class(rng):
     class Own:
         pass
@@ -833,7 +866,8 @@ PLACES = [
     array_to_fill,
 ]  # fmt: skip
 # Worlds of smaller seeds, some of which were wrong once, stay as they are.
-ADDED, SINCE = [dispatched_by_type, abstract_class, carried_tensor], 12_000_000
+ADDED = [dispatched_by_type, abstract_class, carried_tensor, generator_beside]
+SINCE = 12_000_000
 # Those that may make a function eager are rarer, so that most programs are compiled.
 _EAGER = (
     *(random_numbers, iterator, function_of_numpy),

@@ -230,3 +230,58 @@ def test_a_lock_that_is_only_taken_keeps_nothing_eager():
     compiled = compile(fn)
     assert [compiled(X).tolist() for _ in range(3)] == [[2.0, 4.0]] * 3
     assert len(compiled.paths) == 1
+
+
+def counting():
+    for i in range(100):
+        yield float(i)
+
+
+def unpacked(v, it):
+    first, *_ = it
+    return v * first
+
+
+# What moves a generator, or asks how far it has come.
+GOES_ON = {
+    "next": lambda v, it: v * next(it),
+    "loop": lambda v, it: v * [k for k, _ in zip(it, range(2))][-1],
+    "sum": lambda v, it: v * sum(k for k in it if k < 50.0),
+    "send": lambda v, it: v * it.send(None),
+    "close": lambda v, it: v * (it.close() is None),
+    "in": lambda v, it: v * (3.0 in it),
+    "unpacked": unpacked,
+    "frame": lambda v, it: v * (it.gi_frame is None),
+    "by name": lambda v, it: v * (getattr(it, "_".join(["gi", "frame"])) is None),
+}
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+@pytest.mark.parametrize("name", GOES_ON)
+def test_a_generator_that_a_call_moves_is_moved_at_each_call(name):
+    def play(wrap):
+        holder = {"it": counting(), "k": 2.0}
+        act = GOES_ON[name]
+        fn = wrap(lambda v: act(v, holder["it"]) if holder["k"] > 1.0 else v * holder["k"])
+        found = []
+        for i in range(12):
+            holder["k"] = 0.5 if i % 3 == 0 else 2.0
+            try:
+                found.append(fn(tensor([1.0, 1.0])).tolist())
+            except (StopIteration, ValueError) as error:
+                found.append(type(error).__name__)
+        return [*found, next(holder["it"], None)]
+
+    assert play(compile) == play(lambda fn: fn)
+
+
+def test_a_generator_beside_what_is_read_keeps_no_function_eager():
+    holder = {"it": counting(), "k": 2.0}
+    fn = compile(lambda v: v * holder["k"])
+    for i in range(6):
+        assert fn(tensor([1.0, 1.0])).tolist() == [2.0, 2.0]
+        next(holder["it"])
+        if i == 3:
+            holder["it"] = counting()
+    assert fn.reason is None
+    assert next(holder["it"]) == 2.0

@@ -90,7 +90,7 @@ class Differentiable:
         made = Rebuilt(given, structure, self._leaves(own))
         self.environment = environment
         self.others, self.refusals, found = [], [], []
-        calls = Calls(self.environment.suspicious, self.environment.unread)
+        calls = Calls(environment.suspicious, environment.unread, environment.going)
         try:
             with calls:
                 closed_over = captured(

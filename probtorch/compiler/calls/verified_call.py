@@ -221,7 +221,7 @@ class Apart:
             with (
                 unshown() as printed,  # the recording prints it again
                 rarely_searched(),
-                Calls(watch.suspicious, watch.unread) as calls,
+                Calls(watch.suspicious, watch.unread, watch.going) as calls,
             ):
                 out = self._fn(*args, **kwargs)
             known = calls.found is None and watch.drew() is None and watch.changed() is None

@@ -80,6 +80,10 @@ class ByName:
         self._anywhere = self._computed = False
         self._bystanders = []  # with the ways to them
         self.unread: dict[int, object] = {}
+        # Generators that have not come to their end, by the ids of their frames, with these; and
+        # whether it is too late to hear who goes on with more of them.
+        self.going: dict[int, tuple[types.FrameType, types.GeneratorType]] = {}
+        self._late = False
         self.opaque: str | None = None
         self._asks_locks = False
         # Of dicts, and cells, by id, what a replay reads anew: values by keys, and the names in

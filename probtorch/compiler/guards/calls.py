@@ -28,6 +28,8 @@ class Calls:
         Without it nothing is heard.
     unread : container of int
         Identities of what must not be gone through: what it counts cannot be watched.
+    going : dict of int to (frame, generator)
+        Generators that must not go on, by the ids of their frames.
     typed : bool
         Whether it matters that the user's code asks for types, as tensors stand in for floats.
 
@@ -45,8 +47,9 @@ class Calls:
     nothing is heard.
     """
 
-    def __init__(self, listening=True, unread=(), typed=False):
+    def __init__(self, listening=True, unread=(), going=(), typed=False):
         self.listening, self._unread, self._typed = listening, unread, typed
+        self._going = going
         self._judging = listening
         self.found, self.asked_type = None, False
         # Whose code a frame runs, by the identity of the code; the codes, so that they stay.
@@ -57,6 +60,8 @@ class Calls:
         heard = self._before is None or callable(self._before)
         self.listening = heard and (self.listening or self._typed)
         self.asked_type = self._typed and not heard
+        if self._going and not heard:
+            self.found = "what a profiler hides, a generator that may go on", ""
         if self.listening:
             sys.setprofile(self._heard)
         return self
@@ -72,6 +77,8 @@ class Calls:
             self.asked_type = self.asked_type or asks_type(frame.f_code)
         if not self._judging:
             return
+        if self._going:
+            self._watch_going(frame, event, arg)
         if event == "c_call":
             if self._is_users(frame):
                 self._judge(_name_of(arg))
@@ -85,6 +92,19 @@ class Calls:
                     for name in code.co_varnames[:1]:
                         if id(frame.f_locals.get(name)) in self._unread:
                             self.found = f"{module}.{code.co_qualname}", user_location(2)
+
+    def _watch_going(self, frame, event, arg):
+        """Note that a generator goes on, or is closed."""
+        if event == "call" and id(frame) in self._going:
+            x = self._going[id(frame)][1]
+        elif event == "c_call" and type(getattr(arg, "__self__", None)) is types.GeneratorType:
+            x = arg.__self__
+            if id(x.gi_frame) not in self._going:
+                return
+        else:
+            return
+        if self.found is None:
+            self.found = f"{x.__qualname__}, a generator", user_location(3)
 
     def _is_users(self, frame):
         code = frame.f_code

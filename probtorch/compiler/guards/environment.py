@@ -42,6 +42,11 @@ MAX_ENTRIES = 100_000
 BETWEEN_COUNTS = 16
 # Attributes of tensors that are no part of their elements.
 _OF_TENSORS = {"requires_grad", "is_leaf"}
+# What tells how far a generator has come.
+_OF_GOING = {
+    *("gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom"),
+    *("getgeneratorstate", "getgeneratorlocals"),
+}
 # Attributes by which a view leads to the tensor whose memory it has.
 _WHOSE = {"_base", "_is_view", "untyped_storage"}
 
@@ -114,6 +119,7 @@ class Environment(Walk):
         self._filled = None  # what of the rest watches anything, listed when it is first asked for
         self._answers = []  # what tensors say of the tape, where code asks for that
         self.extend(roots, arguments)
+        self._late = True
 
     def extend(self, roots, arguments=()):
         """Note what these objects depend on, too, as it is now."""
@@ -148,6 +154,10 @@ class Environment(Walk):
         if self._followed:
             blind = self._anywhere or self._computed
             self.watch_followed(lambda names: blind or not self._named.keys().isdisjoint(names))
+        looks_in = self._anywhere or self._computed or not _OF_GOING.isdisjoint(self._named)
+        if self.going and looks_in and self.opaque is None:
+            (_, x), *_ = self.going.values()
+            self.opaque = f"{x.__qualname__}, a generator whose attributes code may look at"
         if not _OF_TENSORS.isdisjoint(self._named):
             tensors = self.tensors().values()
             self._answers = [(t, t.requires_grad, t.grad_fn is None) for t in tensors]

@@ -180,6 +180,10 @@ class Walk(ByName):
                 watch.add(dict.get, x.items, key, x.items[key])
         elif isinstance(x, Known):
             pass
+        elif type(x) is types.GeneratorType and not self._late:
+            if x.gi_frame is not None:  # one at its end stays there
+                self.suspicious = True  # who goes on with it is heard
+                self.going[id(x.gi_frame)] = x.gi_frame, x
         elif isinstance(x, GENERATORS):
             self._generator(x, path)
         elif isinstance(x, type):
