@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -31,8 +31,10 @@ from probtorch.effects.handlers import substitute, uncondition
 from probtorch.effects.trace import plate_info
 from probtorch.errors import AutogradError, InferenceError
 from probtorch.factories import zeros
+from probtorch.infer.labels import array_arguments, labels_of, with_gaps
 from probtorch.infer.objectives.runs import Run, Vectorised, is_latent, run_pair
 from probtorch.infer.potential import ModelTarget, Target
+from probtorch.infer.prediction.called_model import CalledModel
 from probtorch.infer.prediction.predictive import Predictive
 from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.vi.guide_quality import Quality, judge, quality_of
@@ -202,6 +204,7 @@ class SVIResult(WithRatios):
                 found = _Drawn(first, count)
                 found.fill(model, guide, self.args, self.kwargs)
             subsampled = found.subsampled
+            called = CalledModel(model, self.args, self.kwargs, (), ())
             if not subsampled:
                 # A model with discrete latents is no density on R^n.
                 with contextlib.suppress(InferenceError):
@@ -221,10 +224,14 @@ class SVIResult(WithRatios):
         }
         if target is not None and found.covers(target):
             return make_draws(target, found.positions(target)[None], stats, attrs)
-        return self._unlabelled(found, stats, attrs)
+        return self._unlabelled(found, stats, attrs, None if subsampled else called)
 
     def _unlabelled(
-        self, found: _Drawn, stats: dict[str, np.ndarray], attrs: dict[str, object]
+        self,
+        found: _Drawn,
+        stats: dict[str, np.ndarray],
+        attrs: dict[str, object],
+        call: CalledModel | None,
     ) -> SampledDraws:
         """Draws of a model that is no density on R^n: as they came."""
         info = plate_info(found.first.model)
@@ -233,14 +240,25 @@ class SVIResult(WithRatios):
             for name, x in found.values.items()
             if not any(f.subsampled for f in found.first.model[name].plates)
         }
-        dims = {n: info.dims[n] for n in values if any(info.dims.get(n, ()))}
+        groups: dict[str, Mapping[str, np.ndarray]] = {}
+        if call is not None:
+            arrays = array_arguments(call.model, self.args, self.kwargs)
+            labels = labels_of(found.first.model, values, arrays)
+            observed = with_gaps(labels.observed, [found.first.model])
+            groups = {"observed_data": observed, "constant_data": labels.constant}
+            latent = tuple(n for n in found.latent if n in values)
+            unseen = tuple(n for n in found.latent if n not in values)
+            call = replace(call, latent=latent, observed=tuple(observed), unseen=unseen)
+        shown = {*values, *groups.get("observed_data", ())}
+        dims = {n: info.dims[n] for n in shown if any(info.dims.get(n, ()))}
         used = {d for names in dims.values() for d in names}
         coords = {d: list(c) for d, c in info.coords.items() if d in used}
         name = getattr(self.svi.model, "__name__", type(self.svi.model).__name__)
         attrs = {"model_name": name, **attrs}
         return SampledDraws(
-            posterior=values, sample_stats=stats, dims=dims, coords=coords, attrs=attrs
-        )
+            posterior=values, sample_stats=stats, dims=dims, coords=coords, groups=groups,
+            attrs=attrs, call=call,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         last = f", last loss {self.losses[-1]:.6g}" if len(self.losses) else ""

@@ -5,9 +5,10 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from probtorch.diagnostics import Draws
-from probtorch.distributions import Bernoulli, Normal
+from probtorch.diagnostics import Draws, loo
+from probtorch.distributions import Bernoulli, Normal, Poisson
 from probtorch.effects import deterministic, param, plate, sample
 from probtorch.infer import SVI, AutoNormal, GuideWarning, TraceEnum_ELBO
 from probtorch.infer.vi.guide_quality import judge, quality_of
@@ -153,3 +154,33 @@ def test_the_summary_says_what_the_model_was_summed_over():
     svi = SVI(model, guide, Adam({"lr": 1e-12}), TraceEnum_ELBO(), seed=0)
     told = str(svi.run(1, progress_bar=False).summary())
     assert "Summed out: 'a' (2 values)" in told and "Pareto k" in told
+
+
+@pytest.mark.filterwarnings("ignore")  # of a guide that is not trained
+def test_guides_with_discrete_draws_go_to_densities_predictions_and_arviz():
+    """Of a model that is no density on R^n: an infinite discrete site, which the guide draws."""
+
+    def model(y, rate=3.0):
+        bias = param("bias", tensor(0.5))
+        count = sample("count", Poisson(rate))
+        deterministic("mean", count + bias)
+        with plate("row", len(y)):
+            sample("y", Normal(count + bias, 2.0), obs=y)
+
+    def guide(y, rate=3.0):
+        sample("count", Poisson(param("mean of count", tensor(4.0))))
+
+    y = tensor([4.0, 5.5, 3.5])
+    svi = SVI(model, guide, Adam({"lr": 1e-12}), seed=0)
+    result = svi.run(2, y, progress_bar=False)
+    count = result.draws()["count"]
+    expected = stats.norm.logpdf(y.numpy(), count[..., None] + 0.5, 2.0)
+    np.testing.assert_allclose(result.log_likelihood()["y"], expected, rtol=1e-5)
+    assert loo(result).pointwise.shape == (3,)
+    groups = result.extended(posterior_predictive=True, prior=20, seed=0).groups
+    np.testing.assert_array_equal(groups["observed_data"]["y"], y.numpy())
+    assert groups["posterior_predictive"]["y"].shape == (1, 1000, 3)
+    assert groups["prior_predictive"]["y"].shape == (1, 20, 3)
+    assert result.draws().dims["y"] == ("row",)
+    mean = result.draws().predict(y, rate=1.0, seed=0)["mean"]
+    np.testing.assert_allclose(mean, count + 0.5)
