@@ -10,6 +10,7 @@ from scipy import stats
 import probtorch
 import probtorch.distributions as dist
 from probtorch.diagnostics.convergence import ess_mean
+from probtorch.diagnostics.findings import ConvergenceWarning
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
 from probtorch.infer import (
     MCMC,
@@ -292,3 +293,18 @@ def test_a_start_that_is_never_proposed_is_no_error(site):
         draws = mcmc.run()
     assert (draws.posterior["z"] == 0.5).all()
     assert (draws.sample_stats["acceptance_rate"] == 0.0).all()
+
+
+def test_a_mode_as_narrow_as_a_needle_has_proposals_and_chains_that_stay_away_are_told():
+    # The covariance of its curvature spans nine powers of ten: rounding is as large as the least.
+    def funnel():
+        v = probtorch.sample("v", dist.Normal(0.0, 3.0))
+        probtorch.sample("x", dist.Normal(0.0, (v / 2.0).exp()).expand([4]).to_event(1))
+
+    mcmc = MCMC(IndependentMH(funnel), 200, 20, num_chains=2, seed=0, progress_bar=False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        draws = mcmc.run()
+    assert "chains 0, 1 never moved" in str(told[-1].message)
+    assert issubclass(told[-1].category, ConvergenceWarning)
+    assert np.isfinite(np.asarray(draws["v"])).all()

@@ -99,4 +99,5 @@ def _covariance(target: Target, position: np.ndarray, scale: np.ndarray) -> np.n
     values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
     values = np.abs(values)
     values = np.maximum(values, FLATTEST * max(values.max(), 1e-300))
-    return (vectors / values) @ vectors.T
+    covariance = (vectors / values) @ vectors.T
+    return 0.5 * (covariance + covariance.T)  # rounding may be more than the smallest of it
