@@ -269,6 +269,9 @@ def test_steps_so_far_are_those_of_a_shorter_run(name, monkeypatch):
         np.testing.assert_array_equal(draws["mu"], again["mu"])
     whole = handle.result().draws(50, seed=1)
     assert not np.array_equal(whole["mu"], during["mu"])
+    # What is seen stands apart from what goes on: another thread may draw from it meanwhile.
+    at, on = (getattr(x, "svi", None) or x.stein for x in (seen, handle.result()))
+    assert at is not on and at.num_steps == steps < on.num_steps
 
 
 def test_runs_so_far_are_the_first_of_the_result(monkeypatch):
