@@ -119,6 +119,8 @@ class Target(TargetBase):
         Which plates work on a part of their rows at a time: none, as a rule.
     observed_data, constant_data : dict of str to ndarray
         Values at observed sites; array arguments of the model that are not among them.
+    discrete_data : frozenset of str
+        The observed sites whose values are discrete.
 
     Examples
     --------
@@ -243,6 +245,9 @@ class ModelTarget(Target):
         arguments = array_arguments(self.model, self.args, self.kwargs)
         self.array_arguments = tuple(arguments)
         self.observed = tuple(first.observation_nodes)
+        self.discrete_data = frozenset(
+            n for n in self.observed if getattr(first[n].fn, "is_discrete", False)
+        )
         self.deterministic = whole_deterministic(first, self.parts)
         evaluation = functools.partial(Evaluation, slots=self.slots, sites=False)
         branches, leftmost = self._find_branches(first)

@@ -12,7 +12,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Self, TypedDict, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +43,10 @@ LIKELIHOOD_BYTES = 2**28
 PRIOR_DRAWS = 500
 # Discrete sites that a summary names.
 SHOWN_SITES = 3
+
+
+# The groups of data and of replications of data.
+_OF_DATA = {"observed_data", "posterior_predictive", "prior_predictive", "predictions"}
 
 
 def make_draws(
@@ -434,7 +438,20 @@ class SampledDraws(Draws):
             dims=dims,
             pred_dims=pred_dims,
         )
-        return Draws.to_arviz(extended)
+        return Draws.to_arviz(extended._counted())
+
+    def _counted(self) -> Self:
+        """The draws with counts and kinds among data and replications as integers: ArviZ plots
+        and scores data of floats as continuous ones.
+        """
+        names = frozenset() if self.target is None else self.target.discrete_data
+        groups = {
+            group: {n: _whole(x) if n in names else x for n, x in values.items()}
+            if group in _OF_DATA
+            else values
+            for group, values in self.groups.items()
+        }
+        return dataclasses.replace(self, groups=groups) if names else self
 
     @property
     def _knows_its_model(self) -> bool:
@@ -507,6 +524,13 @@ class SampledDraws(Draws):
         memo[id(self)] = made
         made.__dict__.update({k: copy.deepcopy(v, memo) for k, v in self.__dict__.items()})
         return made
+
+
+def _whole(x: np.ndarray) -> np.ndarray:
+    """Whole numbers of a float dtype as integers; others, as data with gaps, as they are."""
+    if x.dtype.kind != "f" or not (np.abs(x) < 2**53).all() or not (x == np.rint(x)).all():
+        return x
+    return x.astype(np.int64)
 
 
 def _arrays(values: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:

@@ -54,6 +54,7 @@ class TargetBase(abc.ABC):
         self.coords: dict[str, list[object]] = {}
         self.observed_data: dict[str, np.ndarray] = {}
         self.constant_data: dict[str, np.ndarray] = {}
+        self.discrete_data: frozenset[str] = frozenset()
         self._constrain_map = DrawMap(self._constrain_one)
 
     def _constrain_one(self, inputs: dict[str, TensorBase]) -> dict[str, TensorBase]:

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from probtorch.diagnostics import Draws
-from probtorch.distributions import Bernoulli, Beta, HalfNormal, Normal
+from probtorch.distributions import Bernoulli, Beta, HalfNormal, Normal, Poisson
 from probtorch.effects import deterministic, plate, sample
 from probtorch.errors import InferenceError, ModelError, ShapeError
 from probtorch.infer import Predictive, Target, results
@@ -265,3 +265,28 @@ def test_everything_that_predictive_returns_goes_to_arviz_in_one_call(tmp_path):
     full.save(tmp_path / "full.nc")
     again = SampledDraws.load(tmp_path / "full.nc")
     assert again.groups["predictions"]["y"].shape == (2, 30, 4) and again.dims == full.dims
+
+
+def test_counts_are_integers_for_arviz_and_data_with_gaps_are_not():
+    pytest.importorskip("arviz")
+
+    def counts(y, known):
+        rate = sample("rate", HalfNormal(3.0))
+        with plate("row", len(y)):
+            sample("y", Poisson(rate), obs=y)
+            sample("gap", Poisson(rate).mask(known), obs=y)
+            sample("x", Normal(rate, 1.0), obs=y)
+
+    y = np.array([2.0, 0.0, 3.0])
+    target = Target.from_model(counts, y, np.array([True, False, True]))
+    positions = np.random.default_rng(0).normal(size=(2, 5, 1))
+    data = make_draws(target, positions, {}).to_arviz(posterior_predictive=True, prior=4)
+    for group in ("posterior_predictive", "prior_predictive"):
+        assert {n: data[group][n].dtype.kind for n in data[group]} == {
+            "y": "i",
+            "gap": "i",
+            "x": "f",
+        }
+    observed = data["observed_data"]
+    assert observed["y"].dtype == np.int64 and observed["y"].values.tolist() == y.tolist()
+    assert observed["x"].dtype.kind == "f" and np.isnan(observed["gap"].values[1])

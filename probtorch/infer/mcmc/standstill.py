@@ -126,11 +126,13 @@ def tell_of_standstill(runs: Sequence[ChainRun], told: set[int], stacklevel: int
         if not run.standstill.how or i in told:
             continue
         told.add(i)
+        # Of quick chains it may show when they are over.
+        first = "" if run.finished else "end it (Ctrl-C) and "
         message = ProbtorchError(
             f"chain {i} stands still, after {run.iteration} transitions",
             expected="transitions that lead away from where it started; more of them will not help",
             got=run.standstill.how,
-            fix="end it (Ctrl-C) and start elsewhere: another seed, init_strategy="
+            fix=f"{first}start elsewhere: another seed, init_strategy="
             "init_to_median(); look at the model where it stands: target.value_and_grad, solvers "
             "and their tolerances",
         )
