@@ -148,6 +148,19 @@ def caches_with_dicts_and_many_entries():
 
 
 @world
+def caches_that_are_asked_how_often_they_were_used():
+    @functools.lru_cache
+    def looked_up(n):
+        return n * 2.0
+
+    # Every call adds to the number of hits.
+    def fn(x):
+        return x * looked_up(3) + looked_up.cache_info().hits
+
+    return fn, lambda i: at(i, {6: looked_up.cache_clear})
+
+
+@world
 def containers_whose_classes_are_equal_to_all_others():
     class Same(type):
         def __eq__(cls, other):

@@ -58,6 +58,7 @@ class ByName:
         self._places = Places()
         self._parts = WatchedParts()
         self._caches = WatchedCaches()
+        self._ways_to_caches = []
         self._arrays = WatchedArrays()
         self._of_dicts: tuple[Contents | Places, ...] = self._keys, self._values, self._dicts
         self._others: tuple[
@@ -161,6 +162,9 @@ class ByName:
                 self._dicts.add(dict.get, _dict_behind(own), name, own[name])
                 if not _is_librarys(own[name]):
                     todo.append((own[name], Way(path, f".{name}")))
+        if self._ways_to_caches and "cache_info" in self._named and self.opaque is None:
+            # Its hits are calls, which a replay does not make.
+            self.opaque = f"{self._ways_to_caches[0]}, a cache that is asked how often it was used"
         told = _OF_THEMSELVES & self._named.keys()
         if not _ASKED_FOR.isdisjoint(self._named):
             told = _OF_THEMSELVES

@@ -259,6 +259,7 @@ class Walk(ByName):
         if found is None:
             self._refuse(x, path)
             return
+        self._ways_to_caches.append(path)
         self.asks_who = True  # what it has kept is found by who the arguments are
         self._seen.update((id(t), t) for t in tensors_kept(x))
         todo += to_enter(found, path)

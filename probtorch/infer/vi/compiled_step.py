@@ -42,7 +42,7 @@ from probtorch.core.rng import Used, default_generator, state_of, used
 from probtorch.core.tensor_base import TensorBase, is_tensor
 from probtorch.core.tree import flatten
 from probtorch.effects.minibatches import StrangeLoader
-from probtorch.errors import user_location
+from probtorch.errors import CompileError, ProbtorchError, is_ours, user_location
 from probtorch.infer.objectives.loss_function import as_objective
 from probtorch.infer.objectives.site_estimators import RERUNS
 from probtorch.infer.vi.arrays_as_tensors import ArraysAsTensors
@@ -112,6 +112,7 @@ class CompiledStep:
         self._used: Used = {}  # generators that runs in Python drew from, as they were before
         self._before: FitState | None = None
         self._known: list[TensorBase] = []
+        self._raised: Exception | None = None  # by model, guide or objective in that run
         self._loss: tuple[object, ...] | None = None  # what says how the loss is computed
         self._settled: tuple[object, ...] | None = (
             None  # the last triple that was given the time to settle
@@ -275,6 +276,7 @@ class CompiledStep:
             return None
         start = fit.generator_states()
         self._before, self._used = None, {}  # until a run in Python notes it
+        self._raised = None
         function.changes = fit.changes
         try:
             with enable_grad():
@@ -298,7 +300,9 @@ class CompiledStep:
         except InternalCompilerError:
             raise
         except Exception as error:
-            # An error of the model's is raised by the eager step, with all that it knows. If that
+            if self._is_the_models(error, inputs):
+                raise
+            # Other errors of a model are raised by the eager step, with all that it knows. If that
             # one passes, the next are eager too.
             fit.updater.zero_grad()
             if self._before is not None:
@@ -327,6 +331,21 @@ class CompiledStep:
             return self._in_another_way(args, kwargs)
         self._remember(function.last, start, fit.num_steps)
         return StepInfo(float(loss.item()))
+
+    def _is_the_models(self, error: Exception, inputs: object) -> bool:
+        """Whether a run such as an eager step makes raised an error, other than by a bug of ours.
+
+        Another run would find changed what this one has written, or drawn, ahead of the error.
+        """
+        raised, self._raised = self._raised, None
+        if error is not raised or self._arrays_in.stand_in(inputs):
+            return False
+        if isinstance(error, ProbtorchError):
+            return not isinstance(error, (CompileError, StrangeLoader, *OUTSIDE))
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        return trace is not None and not is_ours(trace.tb_frame.f_code.co_filename)
 
     def _in_another_way(
         self, args: tuple[object, ...], kwargs: dict[str, object]
@@ -445,10 +464,15 @@ class CompiledStep:
     ) -> TensorBase:
         """One step in Tensor operations."""
         fit, updater = self.fit, self.fit.updater
-        if self._function is None or not self._function.comparing:
+        comparing = self._function is not None and self._function.comparing
+        if not comparing:
             self._before, self._known = fit.take(), self._parameters()
         with used(self._used), fit.active(), fit.feed.lending(batches):
-            loss, gradients = self._loss_and_gradients(args, kwargs)
+            try:
+                loss, gradients = self._loss_and_gradients(args, kwargs)
+            except Exception as error:
+                self._raised = None if comparing else error
+                raise
         check = loss
         for g in gradients:
             if g is not None:

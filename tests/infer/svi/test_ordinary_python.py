@@ -233,3 +233,29 @@ def test_steps_see_what_changes_around_the_model(make):
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     for mine, eager in zip(values, eager_values, strict=True):
         np.testing.assert_allclose(mine, eager, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_that_raised_an_error_of_the_users_is_not_made_again():
+    # Made again it would have written twice, and passed: every fourth run of the model fails.
+    found = []
+    for jit in (True, False):
+        runs = []
+
+        def model(x, runs=runs):
+            runs.append(len(runs))
+            b = pt.sample("b", Normal(0.0, 1.0))
+            if len(runs) % 4 == 0:
+                raise KeyError("of the user")
+            pt.sample("y", Normal(b, 1.0), obs=x)
+
+        with configure(jit=jit), warnings.catch_warnings():
+            warnings.simplefilter("ignore", CompileWarning)
+            svi, seen = svi_of(model), []
+            for turn in range(10):
+                try:
+                    seen.append(round(svi.step(tensor(0.5 * turn)), 4))
+                except KeyError as error:
+                    seen.append(str(error))
+                seen.append(len(runs))
+        found.append(seen)
+    assert found[0] == found[1] and found[0].count("'of the user'") > 1
