@@ -12,6 +12,7 @@ import argparse
 import collections
 import contextlib
 import contextvars
+import copy
 import functools
 import heapq
 import itertools
@@ -97,7 +98,8 @@ class Writer:
     def statement(self, depth=1):
         """Lines of one statement."""
         rng = self.rng
-        how = rng.choice(["read", "read", "write", "write", "write", "if", "loop", "count", "try"])
+        kinds = ["read", "read", "write", "write", "write", "inside", "if", "loop", "count", "try"]
+        how = rng.choice(kinds)
         if how == "write":
             name, place = rng.choice(self.places)
             if place.writes:
@@ -122,6 +124,21 @@ class Writer:
                 f"    if {self.test()}:", "        raise KeyError('k')",
                 "except KeyError:", *self.indented(self.statement(0)),
             ]  # fmt: skip
+        if how == "inside":
+            read = self.read()
+            return rng.choice(
+                [
+                    ["def h(v):", f"    return 0.5 * v + {read}", "y = h(y)"],
+                    [f"y = y + 0.1 * func.grad(lambda v: (v * v * ({read})).sum())(x.detach())"],
+                    [f"y = y + func.vmap(lambda v: v * 0.5 + ({read}))(x).reshape(2, -1)[:, 0]"],
+                    [f"y = y + sum([k * ({read}) for k in (0.25, 0.5)])"],
+                    ["with probtorch.no_grad():", f"    k = 0.5 * ({read})", "y = y + k"],
+                    [f"if (k := {read}) is not None:", "    y = y - 0.25 * k"],
+                    [f"y = probtorch.where(y > 0.0, y + 0.5 * ({read}), y)"],
+                    [f"match {read}:", "    case 0.5:", "        y = -y", "    case k:",
+                     "        y = y + 0.25 * k"],
+                ]
+            )  # fmt: skip
         return [f"y = y * {self.number()} + {rng.choice(['', '0.5 * '])}{self.read()}"]
 
     @staticmethod
@@ -141,9 +158,14 @@ class Writer:
             body += [f"if {self.test()}:", "    raise ValueError('of the user')"]
         if rng.random() < 0.2:
             body += [f"if {self.test()}:", "    return y * 2.0"]
-        changes = []
+        changes, declared_outside = [], list(declared)
         for name, place in self.places:
             changes += [self.of(name, c) for c in place.changes]
+            if not place.at_module:
+                # Another object in its place, if there is one like it.
+                again = f"    {name} = copy.deepcopy({name})"
+                changes.append(f"try:\n{again}\nexcept (TypeError, RuntimeError): pass")
+                declared_outside.append(f"nonlocal {name}")
         cases = []
         for i, change in enumerate(changes):
             cases += [f"    {'if' if i == 0 else 'elif'} i == {i}:", *self.indented(self.indented(
@@ -153,7 +175,8 @@ class Writer:
             *top, "def make(weight):", *self.indented(["seen = []", *inside]),
             "    def step(x):", *self.indented(self.indented([*declared, "y = x * weight", *body])),
             "        return y",
-            "    def change(i):", *self.indented(self.indented(declared)), *self.indented(cases),
+            "    def change(i):", *self.indented(self.indented(declared_outside)),
+            *self.indented(cases),
             "    def left():", f"        return [{left}, len(seen)]",
             "    return step, change, left",
         ]  # fmt: skip
@@ -177,7 +200,8 @@ def names():
     found = {
         "probtorch": probtorch, "tensor": lambda x: tensor(x, dtype=probtorch.float64), "nn": nn,
         "optim": optim, "np": np, "pd": pd, "collections": collections, "contextlib": contextlib,
-        "contextvars": contextvars, "functools": functools, "heapq": heapq,
+        "contextvars": contextvars, "copy": copy, "functools": functools,
+        "func": probtorch.func, "heapq": heapq,
         "itertools": itertools, "random": random, "types": types, "weakref": weakref,
         "tanh": tanh, "Generator": Generator, "torch_rows": torch_rows,
         "__name__": "of_a_random_program",

@@ -14,7 +14,7 @@ def test_calls_read_what_calls_before_them_wrote(block):
 
 def test_programs_that_once_differed():
     # Hits of a cache that replays do not make; steps of SVI that raised, and were made again.
-    found = [check(seed) for seed in (131, 276, 741, 1185, 1258)]
+    found = [check(seed) for seed in (8, 75, 131, 246, 318)]
     assert [f for f in found if f is not None] == []
 
 
