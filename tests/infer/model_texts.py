@@ -426,6 +426,21 @@ class Writer:
         self.discrete, self.weighted = before, False
         self.indent -= 1
 
+    def some_of_many(self, plates):
+        """Data of rows that stand for more."""
+        if self.discrete:
+            return self.rows(plates)
+        name, i = self.name("n"), self.name("i")
+        rows = sorted(self.rng.sample(range(6), 3))
+        self.line(f'with plate("{name}", 6, subsample=index({rows})) as {i}:')
+        self.indent += 1
+        y = self.name("y")
+        self.line(f"{y} = take({self.numbers((6,))}, {i})")
+        self.line(f'sample("{y}", {self.filled("Normal(R, P)", ())}, obs={y})')
+        self.factor(())
+        self.indent -= 1
+        return None
+
     def rows(self, plates):
         """Statements inside of one plate or two."""
         choices = [("rows",), ("rows", "cols")] + [("cols",)] * self.dims
@@ -456,7 +471,13 @@ class Writer:
             (self.branch_on_a_value, 0.6),
         ]  # fmt: skip
         if not nested:
-            table += [(self.rows, 3), (self.parameter, 0.7), (self.chain, 1), (self.under, 0.7)]
+            table += [
+                (self.some_of_many, 0.5),
+                (self.rows, 3),
+                (self.parameter, 0.7),
+                (self.chain, 1),
+                (self.under, 0.7),
+            ]
         makers, shares = zip(*table, strict=True)
         for _ in range(count):
             self.rng.choices(makers, shares)[0](plates)

@@ -9,6 +9,7 @@ with it.
 import contextlib
 import copy
 import itertools
+import math
 
 import numpy as np
 from scipy import special, stats
@@ -194,7 +195,7 @@ LAWS = {
 }
 
 FUNCTIONS = {
-    "take": lambda x, i: x[i],
+    "take": lambda x, i: x[i], "index": np.asarray,
     "const": lambda x: np.asarray(x, np.float64),
     "truth": lambda x: np.asarray(x, bool),
     "exp": np.exp, "log": np.log, "tanh": np.tanh, "sin": np.sin, "log1p": np.log1p,
@@ -211,15 +212,17 @@ FUNCTIONS = {
 class Plate:
     """Rows: a dim that is given or the rightmost free one, which is kept; or a loop."""
 
-    def __init__(self, world, name, size, dim=None):
-        self.world, self.size, self.dim = world, size, dim
+    def __init__(self, world, name, size, dim=None, subsample=None):
+        self.rows = np.arange(size) if subsample is None else subsample
+        self.world, self.size, self.dim = world, len(self.rows), dim
+        self.scale = size / self.size
 
     def __enter__(self):
         taken = {p.dim for p in self.world.plates}
         if self.dim is None:
             self.dim = next(-i for i in itertools.count(1) if -i not in taken)
         self.world.plates.append(self)
-        return np.arange(self.size)
+        return self.rows
 
     def __exit__(self, *exc):
         self.world.plates.remove(self)
@@ -287,8 +290,8 @@ class NumpyModel:
     def of_kind(self, kind):
         return lambda *args, **named: Handler(self, kind, *args, **named)
 
-    def plate(self, name, size, dim=None):
-        return Plate(self, name, size, dim)
+    def plate(self, name, size, dim=None, subsample=None):
+        return Plate(self, name, size, dim, subsample)
 
     def run(self, data, values):
         """Run at values of the latent sites, constrained; return the log joint density."""
@@ -327,6 +330,9 @@ class NumpyModel:
 
     def param(self, name, init, constraint=None):
         self.params.append(name)
+        for handler in self.handlers:
+            if handler.kind == "lift" and name in handler.given:
+                return self.sample(name, LAWS[handler.given[name][0]](*handler.given[name][1:]))
         return self.values.get(name, np.asarray(init, np.float64))
 
     def perform(self, site, handlers):
@@ -362,6 +368,7 @@ class NumpyModel:
                 site.value = self.value(site, shape)
             term = np.asarray(site.law.log_prob(np.asarray(site.value, np.float64)))
         term = np.where(site.where, np.broadcast_to(term, shape), 0.0)
+        site.scale = site.scale * math.prod(p.scale for p in self.plates)
         self.terms[site.name] = (site.scale * term).sum()
         if site.kind == "sample" and observed:
             self.rows[site.name] = term

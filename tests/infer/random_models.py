@@ -65,7 +65,7 @@ def names():
     found |= {"softplus": probtorch.nn.functional.softplus, "softmax": probtorch.softmax}
     found |= {"const": lambda x: tensor(x, dtype=float64), "truth": lambda x: tensor(x)}
     found |= {"pick": lambda x, i: Vindex(x)[..., i.long()], "markov": markov}
-    found |= {"take": lambda x, i: x[i]}
+    found |= {"take": lambda x, i: x[i], "index": tensor}
     found |= {"pick_row": lambda x, i: Vindex(x)[..., i.long(), :]}
     found |= {k: getattr(handlers, k) for k in ("condition", "do", "scope", "mask", "scale")}
     found |= {"block": handlers.block, "reparam": reparam, "positive": constraints.positive}
@@ -232,6 +232,9 @@ class Trial:
             kind, kind
         )
         around = getattr(handlers, kind)(self.model, **{key: argument})
+        if twin.params and self.rng.random() < 0.5:
+            kind, argument = "lift", {twin.params[0]: ("HalfNormal", 1.5)}
+            around = handlers.lift(self.model, prior={twin.params[0]: dist.HalfNormal(1.5)})
         try:
             self.hold([(kind, argument)], around, native=self.rng.random() < 0.3)
         except Different as error:
