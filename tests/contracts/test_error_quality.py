@@ -147,6 +147,15 @@ def same_name_twice():
     run(model)
 
 
+def infinite_data():
+    def model(y):
+        mu = sample("mu", dist.Normal(0.0, 1.0))
+        with plate("row", 2):
+            sample("y", dist.Normal(mu, 1.0), obs=y)  # here
+
+    MCMC(NUTS(model), num_samples=10, progress_bar=False).run(np.array([1.0, np.inf]))
+
+
 def data_outside_the_support():
     def model(y):
         rate = sample("rate", dist.Exponential(1.0))
@@ -309,6 +318,11 @@ ERRORS = [
         data_outside_the_support,
         ValueError,
         ["-inf at observed site 'y'", "1 of 3 values", "-1 at index (1,)", "handlers.mask"],
+    ),
+    (
+        infinite_data,
+        ValueError,
+        ["-inf at observed site 'y': 1 of 2 values are inf", "index (1,)", "log of 0"],
     ),
     (nan_parameter, ValueError, ["Normal", "loc", "real", "nan at index (1,)"]),
     (

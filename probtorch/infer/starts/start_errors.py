@@ -170,6 +170,11 @@ def _diagnosis(
                 "or choose a distribution whose support contains them"
             )
             return site, f"{cause}: {outside}", fix
+        infinite = np.argwhere(np.isinf(to_host(site.value.array)))
+        if site.observed and len(infinite):
+            first = tuple(int(i) for i in infinite[0])
+            found = f"{len(infinite)} of {site.value.array.size} values are inf or -inf"
+            return site, f"{cause}: {found}, the first at index {first}", CURES["inf"]
         return site, f"{cause}: {outside or 'the value is too far out'}", elsewhere
     for name, slot in target.slots.items():
         part = gradient[slot.start : slot.stop]
