@@ -32,6 +32,7 @@ from probtorch.core.typed import StateDict, TensorLike
 from probtorch.distributions import constraints
 from probtorch.distributions.constraint_states import constraint_of, constraint_state
 from probtorch.distributions.constraints import Constraint
+from probtorch.distributions.constraints.base import how_to_say
 from probtorch.distributions.transforms.registry import transform_to
 from probtorch.effects.runtime import STATE, generator_in_force
 from probtorch.effects.site import as_value
@@ -431,18 +432,23 @@ def as_shares(value: Tensor, constraint: Constraint) -> Tensor:
     return value
 
 
+_OF_ITS_OWN = (
+    "; each SVI has parameters of its own: to go on with those of the script or of another, "
+    "SVI(..., params=get_param_store()) or params=first.params"
+)
+
+
 def read_param(
     name: str, init: TensorLike | Callable[..., TensorLike] | None, constraint: Constraint
 ) -> Tensor:
     """Return the constrained value of `name` in the store in use, made from `init` if new."""
     store = get_param_store()
-    if not hasattr(constraint, "check"):
-        named = constraint if isinstance(constraint, str) and constraint.isidentifier() else None
+    if isinstance(constraint, type) or not hasattr(constraint, "check"):
         raise DTypeError(
             f"param {name!r}",
             expected="constraint= as an object of probtorch.distributions.constraints",
             got=f"{type(constraint).__name__} {constraint!r:.60}",
-            fix=f"write constraint=constraints.{named or 'positive'}",
+            fix=how_to_say(constraint),
         )
     if init is None and name not in store:
         raise ModelError(
@@ -450,13 +456,7 @@ def read_param(
             expected="an initial value at the first call",
             got="none, and no such parameter in the store",
             fix=f"write param({name!r}, tensor(...), constraint=...)"
-            + (
-                ""
-                if STATE.params is None
-                else "; each SVI has parameters of its own: to go on with "
-                "those of the script or of another, SVI(..., params=get_param_store()) or params="
-                "first.params"
-            ),
+            + ("" if STATE.params is None else _OF_ITS_OWN),
         )
     return store.setdefault(name, init, constraint)
 

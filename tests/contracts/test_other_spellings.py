@@ -179,6 +179,14 @@ SLIPS = {
         lambda: dist.Gamma(1.0, scale=2.0),
         ["Gamma", "concentration, rate", "got:      scale", "write rate=1 / scale"],
     ),
+    "class of constraints for a parameter": (
+        lambda: probtorch.param("x", 1.5, constraint=dist.constraints.interval),
+        ["param 'x'", "type", "call it: Interval(lower_bound, upper_bound)"],
+    ),
+    "class of constraints for a transform": (
+        lambda: dist.biject_to(dist.constraints.greater_than),
+        ["biject_to(GreaterThan)", "a class of constraints", "call it: GreaterThan(lower_bound)"],
+    ),
     "shape of independent copies": (
         lambda: dist.Normal(0.0, 1.0, shape=3),
         ["Normal", "got:      shape", ".expand((n,)) behind it", "plate of that size"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard, TypeVar
@@ -19,6 +20,7 @@ __all__ = [
     "Dependent",
     "dependent",
     "dependent_property",
+    "how_to_say",
     "infinite_somewhere",
     "is_dependent",
     "named",
@@ -179,6 +181,14 @@ class dependent_property(property, Dependent):
 def is_dependent(constraint: object) -> TypeGuard[Dependent]:
     """Whether `constraint` is one whose bounds are known only for an instance."""
     return isinstance(constraint, Dependent)
+
+
+def how_to_say(given: object) -> str:
+    """What to write in place of what is no constraint: its class, its name or anything else."""
+    if isinstance(given, type) and issubclass(given, Constraint):
+        return f"call it: {given.__name__}({', '.join(inspect.signature(given).parameters)})"
+    named = given if isinstance(given, str) and given.isidentifier() else "positive"
+    return f"write constraint=constraints.{named}"
 
 
 def infinite_somewhere(*bounds: float | Tensor | None) -> bool:

@@ -14,7 +14,7 @@ from typing import TypeVar, overload
 
 from probtorch.distributions import constraints
 from probtorch.distributions.constraints import Constraint
-from probtorch.distributions.constraints.base import infinite_somewhere
+from probtorch.distributions.constraints.base import how_to_say, infinite_somewhere
 from probtorch.distributions.transforms.cholesky import (
     CorrMatrixCholeskyTransform,
     PositiveDefiniteTransform,
@@ -116,6 +116,13 @@ class ConstraintRegistry:
             If none is registered: discrete sets have none.
         """
         maker = self._makers.get(type(constraint))
+        if isinstance(constraint, type) and issubclass(constraint, Constraint):
+            raise ArgumentError(
+                f"{self.name}({constraint.__name__})",
+                expected="a constraint",
+                got="a class of constraints",
+                fix=how_to_say(constraint),
+            )
         if maker is None:
             discrete = getattr(constraint, "is_discrete", False)
             raise ArgumentError(
