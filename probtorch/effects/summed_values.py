@@ -33,7 +33,7 @@ from probtorch.core.op import Attrs, Op, Operand, Output
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import Structure, leaves, unflatten
 from probtorch.core.typed import Tree
-from probtorch.errors import InferenceError, ShapeError, is_users
+from probtorch.errors import InferenceError, ShapeError, TensorIndexError, is_users
 from probtorch.tensor import Tensor
 
 __all__ = ["Marks", "SummedValues", "refuse_combinations"]
@@ -179,15 +179,22 @@ class SummedValues(Listener):
         left = super().__exit__(*exc)
         error = exc[1] if len(exc) > 1 else None
         names = self.marks.started
-        if type(error) is ShapeError and names and is_users(error.location.rpartition(":")[0]):
+        if (
+            isinstance(error, (ShapeError, TensorIndexError))
+            and names
+            and is_users(error.location.rpartition(":")[0])
+        ):
             shown = ", ".join(map(repr, names[:SHOWN])) + (" ..." if len(names) > SHOWN else "")
-            raise ShapeError(
+            raise type(error)(
                 error.subject,
                 expected=error.expected,
                 got=f"{error.got}; all values of {shown} at once lie along dims of their own, to "
                 "the left, and rows of a plate that are summed out one by one have size 1",
                 fix=f"compute elementwise with {names[0]}, count dims from the right, and do not "
-                "mix the rows of its plate: their sums run over each row alone",
+                "mix the rows of its plate: their sums run over each row alone"
+                if isinstance(error, ShapeError)
+                else f"put what depends on {names[0]} inside of its plate, or write that plate as "
+                "a loop, for i in plate(...)",
                 at=error.location,
             ) from error
         return left

@@ -11,7 +11,7 @@ from probtorch.autograd.function import Function
 from probtorch.config import configure
 from probtorch.distributions import Bernoulli, Beta, Categorical, Delta, Normal, Uniform
 from probtorch.effects import handlers, param
-from probtorch.errors import InferenceError, ShapeError
+from probtorch.errors import InferenceError, ShapeError, TensorIndexError
 from probtorch.infer import (
     SVI,
     Predictive,
@@ -333,3 +333,34 @@ def test_the_check_tries_the_ends_of_all_supports():
     for reduce in (lambda z: z.any().float(), lambda z: z.amax(), lambda z: z.mean()):
         with pytest.raises(InferenceError, match="for all values of discrete sites at once"):
             Target.from_model(model, reduce)
+
+
+def test_rows_of_a_site_that_are_looked_up_are_told_where_they_belong():
+    groups = tensor([0, 1, 2, 2])
+
+    def looked_up():
+        loc = sample("loc", Normal(0.0, 1.0))
+        with plate("group", 3):
+            z = sample("z", Bernoulli(0.3))
+        with plate("row", 4):
+            sample("y", Normal(loc + z[groups], 1.0), obs=probtorch.zeros(4))
+
+    with pytest.raises(TensorIndexError, match="all values of 'z' at once lie along") as caught:
+        Target.from_model(looked_up)
+    assert "inside of its plate" in caught.value.fix
+
+    def in_a_loop(y):
+        loc = sample("loc", Normal(0.0, 1.0))
+        for i in plate("group", 3):
+            z = sample(f"z_{i}", Bernoulli(0.3))
+            rows = y[groups == i]
+            with plate(f"row_{i}", len(rows)):
+                sample(f"y_{i}", Normal(loc + z, 1.0), obs=rows)
+
+    y = np.array([0.2, 1.1, -0.4, 0.9])
+    wanted = stats.norm.logpdf(0.5)
+    for rows in (y[:1], y[1:2], y[2:]):
+        terms = [stats.norm.logpdf(rows, 0.5 + z).sum() for z in (0, 1)]
+        wanted += np.logaddexp(np.log(0.7) + terms[0], np.log(0.3) + terms[1])
+    found, _ = Target.from_model(in_a_loop, tensor(y)).value_and_grad([0.5])
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
