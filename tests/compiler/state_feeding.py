@@ -295,7 +295,9 @@ def play(text, seed, changes, how):
         kind = rng.random()
         weight.grad = None
         try:
-            if kind < 0.06:
+            if kind < 0.06 and fits is not None:
+                # Not in SVI, whose eager steps go back to all leaves, also through what an earlier
+                # step left on the tape, and fail there; compiled ones go to the parameters alone.
                 x = x.requires_grad_()
             elif kind < 0.1 and fits is not None:
                 x = x.float()

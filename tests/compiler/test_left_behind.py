@@ -351,3 +351,34 @@ def test_what_is_no_more_than_its_fields_stays_a_tree():
     for kind in (Powered, Child):
         d = kind(0.0, 1.0, 2.0)
         assert_close(compiled(d, x), d.log_prob(x) * 2.0)
+
+
+class Missing(dict):
+    def __missing__(self, key):
+        self[key] = 0.5
+        return 0.5
+
+
+@pytest.mark.parametrize("make", [lambda: collections.defaultdict(lambda: 0.5), Missing])
+@pytest.mark.parametrize(
+    "value", [float, lambda i: tensor([float(i), 1.0])], ids=["float", "tensor"]
+)
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_replay_does_not_make_what_a_dict_misses(make, value, asks):
+    def play(wrap):
+        kept, found = make(), []
+        kept["a"] = value(1)
+
+        def fn(x):
+            return x * kept["a"] if "a" in kept and asks else x * kept.get("a", 2.0)
+
+        call = wrap(fn)
+        for i in range(12):
+            found.append((call(tensor([1.0, 2.0])).tolist(), plain(kept)))
+            if i in (6, 9):
+                kept.pop("a", None)
+            else:
+                kept["a"] = value(2 + i)
+        return found
+
+    assert play(lambda fn: compile(fn, verify=False)) == play(lambda fn: fn)

@@ -35,6 +35,7 @@ _LONG = 1 << 26
 
 # What is said of an attribute or item that is not there, and of a cell that is not filled yet.
 _ABSENT = (AttributeError, ValueError, IndexError)
+_MISSED = object()
 
 
 def same_value(now, before):
@@ -170,8 +171,16 @@ def _as_table(x):
     if type(x) is dict:
         return x
     if isinstance(x, dict):
-        return Held(x, dict.__getitem__, dict.__setitem__, dict.__delitem__)
+        return Held(x, _entry, dict.__setitem__, dict.__delitem__)
     return Held(x, list.__getitem__, list.__setitem__, _leave_no_gap)
+
+
+def _entry(x, key):
+    """What is in a dict; of what it misses, which `dict.__getitem__` may have it make, nothing."""
+    found = dict.get(x, key, _MISSED)
+    if found is _MISSED:
+        raise KeyError(key)
+    return found
 
 
 def _leave_no_gap(x, i):
