@@ -444,7 +444,7 @@ class SampledDraws(Draws):
         """The draws with counts and kinds among data and replications as integers: ArviZ plots
         and scores data of floats as continuous ones.
         """
-        names = frozenset() if self.target is None else self.target.discrete_data
+        names = getattr(self.target, "discrete_data", frozenset())
         groups = {
             group: {n: _whole(x) if n in names else x for n, x in values.items()}
             if group in _OF_DATA
