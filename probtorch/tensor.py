@@ -26,7 +26,7 @@ from probtorch.core.misuse import in_our_words
 from probtorch.core.shape import Size, normalize_dim, sizes
 from probtorch.core.signatures import explain_calls
 from probtorch.core.tensor_base import TensorBase
-from probtorch.core.told import alias, entered, is_number, layout_read, read
+from probtorch.core.told import alias, entered, is_number, layout_read, read, who_asked
 from probtorch.errors import (
     ArgumentError,
     AutogradError,
@@ -102,7 +102,7 @@ class Tensor(TensorBase):
     __lshift__ = comparisons.shift_left
     __rshift__ = comparisons.shift_right
     __invert__ = comparisons.bitwise_not
-    __hash__ = object.__hash__
+    __hash__ = who_asked
 
     def __pos__(self):
         return self

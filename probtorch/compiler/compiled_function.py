@@ -496,12 +496,13 @@ class CompiledFunction(Compiled):
         others come; and the places of these.
         """
         placed = self._varying.tensors()
-        found = self._environment(leaves, structure, [*places, *placed])
-        told = found.tells_apart(placed, tensors)
-        if not told:
-            return found, placed
-        self._varying.leave_tensors(told)
-        return self._snapshot(leaves, structure, tensors, places)
+        while True:
+            found = self._environment(leaves, structure, [*places, *placed])
+            told = set(map(id, found.tells_apart(placed, tensors)))
+            if not told:
+                return found, placed
+            self._varying.leave_shared([p for p in placed if id(p) in told])
+            placed = [p for p in placed if id(p) not in told]
 
     def _met_statements(self, performed, environment):
         """Note whether model statements were performed, and what they read in a plain script."""
@@ -641,6 +642,12 @@ class CompiledFunction(Compiled):
         drawn = before.drew()
         if drawn is not None:
             self.paths.give_up(_DRAWN.format(drawn), loud=True)
+            return plain, None
+        if rec.asked_who and before.asks_hash:
+            self.paths.give_up(_NUMBERED, loud=True)
+            return plain, None
+        if rec.asked_who and tensors and not self._known.asks:
+            self._known.asks = True  # the key of the next call says who its arguments are
             return plain, None
         rec.followed.judge(before, rec.refuse)
         read = [(p.table, p.key) for p in rec.placed if p.now is p.first]

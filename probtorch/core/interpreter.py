@@ -148,6 +148,10 @@ class Interpreter:
         """Python looks at how elements lie in memory."""
 
     @event
+    def who_asked(self, t: TensorBase) -> None:
+        """Python asks for the hash of a tensor."""
+
+    @event
     def number(self, table: dict[str, T], key: str) -> T:
         """One of our objects reads a number, or a tuple of them, out of a dict of options; returns
         what it computes with: tensors where a replay reads the numbers anew.

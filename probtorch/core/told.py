@@ -33,6 +33,7 @@ __all__ = [
     "is_constant",
     "is_number",
     "layout_read",
+    "who_asked",
     "number",
     "number_alone",
     "numbers_shown",
@@ -121,6 +122,16 @@ def layout_read() -> None:
     active = dispatch.recorder()
     if active is not None:
         active.layout_read()
+
+
+def who_asked(t: TensorBase) -> int:
+    """Return the hash of a tensor, and tell that Python asks for it: sets and dicts find out so
+    which tensor one is.
+    """
+    active = dispatch.recorder()
+    if active is not None:
+        active.who_asked(t)
+    return object.__hash__(t)
 
 
 def number(table: dict[str, T], key: str) -> T:

@@ -285,3 +285,96 @@ def test_a_generator_beside_what_is_read_keeps_no_function_eager():
             holder["it"] = counting()
     assert fn.reason is None
     assert next(holder["it"]) == 2.0
+
+
+NAMES = {"__name__": lambda it: it.__name__, "__qualname__": lambda it: it.__qualname__}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_name_of_a_generator_is_watched(name):
+    holder = {"it": counting()}
+    fn = compile(lambda v: v * len(NAMES[name](holder["it"])), verify=False)
+    for text in ("a", "a", "abc", "abc", "ab"):
+        setattr(holder["it"], name, text)
+        assert fn(X).tolist() == [len(text), 2.0 * len(text)]
+
+
+def cleans_up(state):
+    try:
+        yield 1.0
+        yield 2.0
+    finally:
+        state["k"] += 5.0
+
+
+def passes_on(state):
+    yield from cleans_up(state)
+
+
+class CleansUp:
+    def __init__(self, state):
+        self.state = state
+
+    def __del__(self):
+        self.state["k"] += 5.0
+
+    def __next__(self):
+        return 1.0
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+@pytest.mark.parametrize("where", ["between", "in the call"])
+@pytest.mark.parametrize("make", [cleans_up, passes_on, CleansUp])
+def test_what_runs_code_when_it_is_dropped_is_not_held_back(make, where):
+    state = {"k": 1.0}
+    state["it"] = make(state)
+    next(state["it"])
+
+    def drops(v):
+        if where == "in the call":
+            state["it"] = None
+        return v * state["k"]
+
+    fn = compile(drops, verify=False)
+    for i in range(4):
+        if where == "between":
+            assert fn(X).tolist() == [1.0 + 5.0 * i, 2.0 + 10.0 * i]
+            state["it"] = None
+        assert fn(X).tolist() == [6.0 + 5.0 * i, 12.0 + 10.0 * i]
+        state["it"] = make(state)
+        next(state["it"])
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+def test_a_coroutine_that_a_call_moves_is_moved_at_each_call():
+    async def three():
+        return 3.0
+
+    async def counts():
+        yield 1.0
+        yield 2.0
+
+    state = {}
+
+    def of_a_coroutine(v):
+        try:
+            state["it"].send(None)
+        except StopIteration as end:
+            return v * end.value
+        except RuntimeError:
+            return v * -1.0
+
+    def of_a_generator(v):
+        try:
+            state["it"].__anext__().send(None)
+        except StopIteration as end:
+            return v * end.value
+        except StopAsyncIteration:
+            return v * -1.0
+
+    for read, make in ((of_a_coroutine, three), (of_a_generator, counts)):
+        found = []
+        for wrap in (compile, lambda fn: fn):
+            state["it"], fn = make(), wrap(read)
+            found.append([fn(X).tolist() for _ in range(5)])
+        assert found[0] == found[1]

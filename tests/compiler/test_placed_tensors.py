@@ -13,6 +13,7 @@ from probtorch.compiler.paths import CompileWarning
 from probtorch.distributions import Normal
 from probtorch.effects.handlers import condition
 from probtorch.effects.primitives import sample
+from probtorch.errors import AutogradError
 from probtorch.testing import assert_close
 
 X = tensor(np.array([1.0, -2.0, 0.5]))
@@ -285,6 +286,44 @@ def test_gradients_outside_are_those_of_the_tensor_at_the_call(late):
     found, compiled = play(compile)
     np.testing.assert_allclose(found, play(lambda fn: fn)[0])
     assert compiled.reason is None
+
+
+class Scaled(probtorch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, get):
+        ctx.get = get
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.get(), None
+
+
+def with_a_hook(x, get):
+    y = x * 2.0
+    y.register_hook(lambda g: g * get())
+    return y
+
+
+@pytest.mark.parametrize("rule", [Scaled.apply, with_a_hook], ids=["function", "hook"])
+def test_a_rule_of_the_users_reads_what_is_there_or_is_refused(rule):
+    w = fresh().requires_grad_()
+    get, put = entry()
+    compiled = compile(lambda x: (x * rule(w, get) + get()).sum())
+    refused = 0
+    for i in range(12):
+        put(fresh())
+        w.grad = None
+        loss = compiled(X)
+        if i % 2:
+            put(fresh())
+        try:
+            loss.backward()
+        except AutogradError:
+            refused += i % 2
+        else:
+            assert_close(w.grad, X * get() * (1.0 if rule == Scaled.apply else 2.0))
+    assert refused > 3
 
 
 def test_a_leaf_that_comes_gets_its_gradient():

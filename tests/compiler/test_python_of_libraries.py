@@ -2,6 +2,7 @@
 harmless one keeps a function eager.
 """
 
+import abc
 import collections
 import collections.abc
 import datetime
@@ -317,4 +318,58 @@ def test_who_counts_as_an_instance_of_an_abstract_class_of_a_library_is_watched(
         assert fn(x).tolist() == [2.0, 4.0]
     assert len(list(fn.paths)) == 1
     collections.abc.Sequence.register(Own)
+    assert fn(x).tolist() == [3.0, 6.0]
+
+
+def pair(v):
+    match v:
+        case [first, _]:
+            return first
+        case {"a": value}:
+            return value
+    return 2.0
+
+
+class Abstract(metaclass=type("Meta", (abc.ABCMeta,), {})):
+    pass
+
+
+@typing.runtime_checkable
+class Told(typing.Protocol):
+    def told(self): ...
+
+
+REGISTERED = {
+    "a metaclass of the user's": (Abstract, lambda v: 3.0 if isinstance(v, Abstract) else 2.0),
+    "a protocol": (Told, lambda v: 3.0 if isinstance(v, Told) else 2.0),
+    "typing": (
+        collections.abc.Sequence,
+        lambda v: 3.0 if isinstance(v, typing.Sequence) else 2.0,
+    ),
+    "case of a sequence": (collections.abc.Sequence, pair),
+    "case of a mapping": (collections.abc.Mapping, pair),
+}
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_a_class_that_is_registered_counts_from_then_on(name):
+    class Own:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, i):
+            if i not in (0, 1, "a"):
+                raise IndexError
+            return 3.0
+
+        def get(self, key, default=None):
+            return 3.0
+
+    abstract, of = REGISTERED[name]
+    own = Own()
+    fn = pt.compile(lambda x: x * of(own), verify=False)
+    for _ in range(3):
+        assert fn(x).tolist() == [2.0, 4.0]
+    assert len(list(fn.paths)) == 1
+    abstract.register(Own)
     assert fn(x).tolist() == [3.0, 6.0]

@@ -170,7 +170,7 @@ class Differentiable:
         out, structure = flatten(found)
         self.met.outs = [x.detach() for x in out if is_tensor(x)]
         ties = path.ties
-        self.met.wanted = path.flows
+        self.met.wanted, self.met.own_rules = path.flows, path.own_rules
         if ties.leaves:
             self.met.wanted = [x and i not in ties.leaves for i, x in enumerate(path.flows)]
         # Eagerly it may be made of leaves of the call's own, which nobody sees.
@@ -292,7 +292,7 @@ class _Call(Function):
     def forward(ctx, version, count, *items):
         outs = version.met.outs
         ctx.version, ctx.count, ctx.number = version, count, len(items)
-        ctx.numbers = values_of(version.numbers)
+        ctx.numbers, ctx.own_rules = values_of(version.numbers), version.met.own_rules
         there = [x for x in version.in_places() if is_tensor(x)]
         ctx.save_for_backward(*items, *version.others, *there)
         ctx.results = [x.detach() for x in outs]
@@ -308,6 +308,8 @@ class _Call(Function):
         others = others_by_now(ctx.numbers)
         if others and others_at_work():  # they would find what was there at the call
             raise version.changed_since(f"{others[0][1]}, while other threads run")
+        if others and ctx.own_rules:  # which Python would run with what is there by now
+            raise version.changed_since(f"{others[0][1]}, which a rule of its own may read")
         with as_they_were(others) if others else contextlib.nullcontext():
             version.check(tensors, ctx.results)
             if grad_enabled():

@@ -58,7 +58,7 @@ class KnownOutside:
         """Note what is not to be taken for each other; returns the key of a version with it."""
         self.asks |= environment.asks_who
         outside = environment.boxes(everything=self.asks)
-        if environment.asks_who or (outside and boxes(arguments)):
+        if self.asks or (outside and boxes(arguments)):
             self.ones.update(environment.tensors())
             self.ones.update(outside)
         return (*key[:-1], self.who(tensors, arguments))

@@ -98,6 +98,8 @@ class Path:
     repeatable : bool
         Whether another run would leave nothing else: no draw from a generator that was there
         before, and no tensor outside with other numbers or another `.grad`.
+    own_rules : bool
+        Whether code of the user's, a hook or a `Function`, runs when gradients are taken.
     as_numbers : dict
         Places among these tensors of those that callers get as numbers, and their dtypes.
     """
@@ -128,7 +130,7 @@ class Path:
         # Tensors outside by what their .grad has to be: None, or a tensor; and those of which a run
         # sets it, to None or to the outputs that follow the results.
         self.ungraded, self.graded = [*rec.ungraded.values()], [g.leaf for g in rec.graded.values()]
-        self.placed = rec.placed
+        self.placed, self.own_rules = rec.placed, rec.own_rules
         self.regraded = [(leaf, leaf._grad is not None) for leaf in rec.regraded.values()]
         acts = any(how != "made" for found in rec.restarts.values() for _, how, _ in found)
         made = {id(g) for found in rec.restarts.values() for g, how, _ in found if how == "made"}
@@ -140,9 +142,9 @@ class Path:
         self.strides = [t.array.strides for t in rec.given] if rec.layout else None
         for p in self.placed:
             p.settle()
-        # Where code may ask who is who, what comes has to be none that it knows.
-        asks = bool(self.placed) and environment.asks_who
-        self._known = set(environment.tensors()) if asks else None
+        # What comes has to be none that code knows: it may ask who is who in more ways than its
+        # text shows (a list that is compared with another, a copy of both, buffers of a module).
+        self._known = set(environment.tensors()) if self.placed else set()
         self._looks = bool(self.ungraded or self.graded or self.placed or self.strides is not None)
         self.saving = saving
         # What updated tensors held before the recording, which frame ran last, and the tick then.
@@ -296,8 +298,6 @@ class Path:
         """Whether what is in the places of tensors now may take the place of these."""
         if not all(p.fits() for p in self.placed):
             return False
-        if self._known is None:
-            return True
         now = [p.now for p in self.placed]
         theirs = {id(t.array) for t in now}
         alone = len(theirs) == len(now) and theirs.isdisjoint(map(id, arrays))

@@ -16,6 +16,7 @@ place (`placed.py`): no other form of value, so that no comparison is needed.
 """
 
 import contextlib
+from collections import Counter
 
 from probtorch.compiler.calls.versions import what_is_alike
 from probtorch.compiler.record.followed import is_input
@@ -26,6 +27,8 @@ __all__ = ["VaryingNumbers", "as_they_were", "others_by_now", "values_of"]
 
 # In place of the number of a watch, in labels.
 _ARGUMENT = -1
+# Calls that find the tensor of a place elsewhere, too, each of which is a recording.
+MOST_SHARED = 8
 # What is in a place where there is nothing.
 _NOTHING = object()
 
@@ -39,6 +42,7 @@ class VaryingNumbers:
         self._arguments = {}  # by the structure of arguments: the numbers of leaves
         self._constant = set()  # what has to stay a constant
         self._tensors = {}  # as `_places`, of tensors in whose places others come
+        self._shared = Counter()  # how often the tensor in a place was found elsewhere, too
         self._met = {}  # the first version of those that differ in numbers alone
         self._new = set()  # names of those that no recording has had yet
 
@@ -111,7 +115,10 @@ class VaryingNumbers:
             if _name_of(t, key) in self._constant:
                 continue
             if is_plain(t[key]):
-                self._tensors[_name_of(t, key)] = t, key
+                if _name_of(t, key) in self._tensors:
+                    self.leave_shared([(t, key)])  # it counts, although it is left out
+                else:
+                    self._tensors[_name_of(t, key)] = t, key
                 found = True
             elif is_input(t[key]):
                 self._places[_name_of(t, key)] = t, key, where
@@ -129,6 +136,13 @@ class VaryingNumbers:
         self._constant |= names
         for name in names:
             self._tensors.pop(name, None)
+
+    def leave_shared(self, places):
+        """Note that a call knows the tensors in some places by who they are, since it finds them
+        elsewhere, too; for good where that was so again and again.
+        """
+        self._shared.update(_name_of(t, key) for t, key in places)
+        self.leave_tensors([p for p in places if self._shared[_name_of(*p)] > MOST_SHARED])
 
     @contextlib.contextmanager
     def standing_in(self, rec, places):

@@ -16,6 +16,7 @@ __all__ = [
     "handed_on",
     "imports",
     "looks_anywhere",
+    "matches_by_kind",
     "names",
 ]
 
@@ -199,7 +200,10 @@ _NAMED = "LOAD_GLOBAL", "LOAD_NAME"
 
 
 # Functions and methods that look for one and the same object.
-_SAME = {"is_", "is_not", "index", "remove", "count"}
+_SAME = {
+    *("is_", "is_not", "index", "remove", "count"),
+    *("deepcopy", "buffers", "named_buffers"),  # what stands in two places counts once
+}
 _NO_OBJECT = (None, True, False, Ellipsis)
 
 
@@ -217,6 +221,16 @@ def _compares(code):
             return True
         constant = step.opname == "LOAD_CONST" and step.argval in _NO_OBJECT
     return False
+
+
+def matches_by_kind(code):
+    """Whether code asks if something counts as a sequence or a mapping (``case [a, b]``), without
+    a name for that.
+    """
+    return any(not _KINDS.isdisjoint(c.co_code[::2]) for c in _codes(code))
+
+
+_KINDS = {dis.opmap["MATCH_SEQUENCE"], dis.opmap["MATCH_MAPPING"]}
 
 
 def imports(code, package):

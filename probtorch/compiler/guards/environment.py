@@ -158,6 +158,10 @@ class Environment(Walk):
         if self.going and looks_in and self.opaque is None:
             (_, x), *_ = self.going.values()
             self.opaque = f"{x.__qualname__}, a generator whose attributes code may look at"
+        if self.holds_back:
+            why = self.opaque
+            super().__init__()
+            self.opaque = why
         if not _OF_TENSORS.isdisjoint(self._named):
             tensors = self.tensors().values()
             self._answers = [(t, t.requires_grad, t.grad_fn is None) for t in tensors]

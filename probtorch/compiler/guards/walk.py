@@ -37,6 +37,7 @@ from probtorch.compiler.guards.code import (
     handed_on,
     imports,
     looks_anywhere,
+    matches_by_kind,
     names,
 )
 from probtorch.compiler.guards.entering import called_with, parts_of
@@ -52,6 +53,7 @@ from probtorch.compiler.guards.kinds import (
     may_answer_otherwise,
     module_of,
     names_of_slots,
+    runs_when_dropped,
 )
 from probtorch.compiler.guards.reading import (
     GENERATORS,
@@ -129,8 +131,12 @@ class Walk(ByName):
         Whether code was met that may ask which object another one is.
     asks_id : bool
         Whether code was met that may ask for the number that Python has for it (`id`).
+    asks_hash : bool
+        Whether code was met that may ask for the `hash` of anything.
     asks_type : bool
         Whether code of the user's was met that may ask for the type of anything (`type`).
+    holds_back : bool
+        Whether something was met whose end, as soon as nobody holds it, runs code of the user's.
     takes_leaves : bool
         Whether code was met that may make something of leaves of the tape alone: an optimizer.
     """
@@ -138,7 +144,9 @@ class Walk(ByName):
     def __init__(self):
         super().__init__()
         self.asks_who, self.asks_id, self.asks_type = False, False, False
+        self.asks_hash = False
         self.takes_leaves = False
+        self.holds_back = False
         # (function that tells the state of a random generator, state, what to call it)
         self._generators = [(f, f(), name) for name, f in OF_MODULES.items()]
         self._owners = set()  # of dicts of which a replay reads something anew
@@ -181,9 +189,15 @@ class Walk(ByName):
         elif isinstance(x, Known):
             pass
         elif type(x) is types.GeneratorType and not self._late:
+            for name in ("__name__", "__qualname__"):
+                self._places.add(getattr, x, name, getattr(x, name))
+            if runs_when_dropped(x):
+                self._let_go(x, path)
             if x.gi_frame is not None:  # one at its end stays there
                 self.suspicious = True  # who goes on with it is heard
                 self.going[id(x.gi_frame)] = x.gi_frame, x
+        elif isinstance(x, _GO_ON):
+            self._refuse(x, path)
         elif isinstance(x, GENERATORS):
             self._generator(x, path)
         elif isinstance(x, type):
@@ -198,6 +212,8 @@ class Walk(ByName):
         elif is_constant(x):
             if type(x) is decimal.Decimal:
                 todo.append((decimal.Decimal, path))
+            elif module_of(type(x)) == "typing":  # `typing.Sequence` may be asked in its place
+                self._watch_abstract()
             self._suspect(getattr(x, "__module__", None))
         elif isinstance(x, contextvars.ContextVar):
             value = x.get(None)
@@ -275,7 +291,16 @@ class Walk(ByName):
                 name = f"{module_of(kind)}.{name}"
             self.opaque = f"{path}, a {name}, whose state cannot be watched"
 
+    def _let_go(self, x, path):
+        """Refuse what is not to be kept: code of the user's runs when nobody holds it any more."""
+        self.holds_back = True
+        if self.opaque is None:
+            self.opaque = f"{path}, a {type(x).__qualname__}, whose end runs code"
+
     def _builtin(self, x, path, todo):
+        if x is id:
+            self.asks_who = self.asks_id = True
+        self.asks_hash = self.asks_hash or x is hash
         owner = x.__self__
         if owner is None or isinstance(owner, types.ModuleType):
             self._suspect(f"{x.__module__ or getattr(owner, '__name__', '')}.{x.__name__}")
@@ -380,7 +405,7 @@ class Walk(ByName):
         elif x is special.SpecialFunctionError:
             found = numpy_errors(special, "")
             self._places.add(numpy_errors, special, "scipy.special.geterr()", found)
-        if type(x) is abc.ABCMeta:
+        if issubclass(type(x), abc.ABCMeta):
             self._watch_abstract()
         if in_library(module_of(x)):
             self._suspect(f"{x.__module__}.{x.__name__}")
@@ -408,6 +433,8 @@ class Walk(ByName):
             if path.inside > MAX_DEPTH:
                 self.suspicious = True
                 return
+        if runs_when_dropped(x):
+            self._let_go(x, path)
         # Past what a class of the user's may do where an attribute is not there.
         self._places.add(attribute, x, "__class__", type(x))
         if has_dict(x):
@@ -456,6 +483,8 @@ class Walk(ByName):
             reads = fn.__dict__.get("__reads__")
             todo += ((x, path) for x in (reads() if callable(reads) else ()))
             return
+        if matches_by_kind(fn.__code__):
+            self._watch_abstract()
         found_before = looked_up(fn)
         if found_before is not None:
             self._watch_abstract()
@@ -503,20 +532,22 @@ class Walk(ByName):
             elif not (name in known or name in vars(builtins)):
                 self._places.add(dict.get, known, name, None)  # which a function may try, or define
             if name not in known and name in vars(builtins):
-                if name == "id":
-                    # In a method such as `__hash__` it is the object's own.
-                    own = fn.__name__.startswith("__") and fn.__name__.endswith("__")
-                    self.asks_who, self.asks_id = True, self.asks_id or not own
+                # In a method such as `__hash__` it is the object's own.
+                own = fn.__name__.startswith("__") and fn.__name__.endswith("__")
+                self.asks_who = self.asks_who or name == "id"
                 self.asks_type = self.asks_type or name == "type"
                 value = vars(builtins)[name]
                 self._dicts.add(dict.get, vars(builtins), name, value)
-                todo.append((value, Way(None, name)))
+                if not (own and value is id):
+                    todo.append((value, Way(None, name)))
         for name in imports(fn.__code__, known.get("__package__")):
             module = sys.modules.get(name)
             self._places.add(dict.get, sys.modules, name, module)
             todo.append((module, Way(None, name)))
 
 
+# What goes on like a generator, when somebody awaits it.
+_GO_ON = types.CoroutineType, types.AsyncGeneratorType
 _OF_THE_COLLECTOR = gc.get_threshold, gc.get_count
 # What they do is for the filters to say.
 _WARNING = {id(f): f for f in (warnings.warn, warnings.warn_explicit, warnings.catch_warnings)}

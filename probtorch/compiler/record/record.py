@@ -452,6 +452,12 @@ class Recorder(Subgraphs):
         if self.parent is not None:
             self.parent.layout_read()
 
+    def who_asked(self, t):
+        """Note that a set or a dict is asked for a tensor that another call has another one of."""
+        self.asked_who |= self._is_input(t) or any(t is p.first for p in self.placed)
+        if self.parent is not None:
+            self.parent.who_asked(t)
+
     def drawn(self, what, generator, count):
         """Reserve `count` draws for this run and for each replay.
 
@@ -564,6 +570,7 @@ class Recorder(Subgraphs):
         if threading.get_ident() != self.thread:
             return
         if what == "register_hook()":
+            self.own_rules = True
             self.rejoined = True  # what the hook makes of a gradient is not in the nodes
         if what == "detach_()" and t.requires_grad:
             self.cut.add(id(t))
@@ -575,6 +582,7 @@ class Recorder(Subgraphs):
     def attached(self):
         """Note operations before what they made is on the tape by another rule than theirs."""
         if threading.get_ident() == self.thread:
+            self.own_rules = True
             self.leave_turns()
 
     def _record_apart(self, fn, inputs, **options):

@@ -74,6 +74,8 @@ class Recording(Interpreter):
         self.followed = FollowedNumbers()
         self.returned = None  # numbers that the function only returns, where that is asked for
         self.layout = False  # whether Python looked at how elements lie in memory
+        self.own_rules = False  # whether code of the user's runs when gradients are taken
+        self.asked_who = False  # whether a set or a dict was asked for an argument, or the like
         # Whether a check that fails ends the run: not where only the shapes of results count, nor
         # in a body that is recorded before it is known whether it is carried out.
         self.checks = not abstract and parent is None
