@@ -314,3 +314,28 @@ def test_numbers_of_schedules_that_python_looks_at_are_those_of_now(make, reason
     assert found[0] == found[1]
     assert step.reason is not None
     assert len(told) == 1
+
+
+def test_a_learning_rate_that_is_another_tensor_is_read():
+    def play(wrap):
+        weight = nn.Parameter(probtorch.tensor([0.3, 0.9, -0.6]))
+        optimizer = optim.SGD([weight], lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = (weight * x).pow(2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        step, found = wrap(step), []
+        for i in range(24):
+            rate = 0.1 / (i + 1)
+            optimizer.param_groups[0]["lr"] = rate if i % 8 == 7 else probtorch.tensor(rate)
+            step(X[0])
+            found.append(weight.tolist())
+        return found
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompileWarning)
+        np.testing.assert_allclose(play(probtorch.compile), play(lambda fn: fn), rtol=1e-6)

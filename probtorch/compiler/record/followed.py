@@ -82,7 +82,7 @@ class FollowedNumbers:
         Tensors, by id, that stand for nothing but floats.
     acts : list of Act
     shown : bool
-        Whether Python looks at such numbers by itself, too.
+        Whether Python looks at such numbers by itself, too, or one of them is none.
     """
 
     def __init__(self):
@@ -106,7 +106,8 @@ class FollowedNumbers:
         return t
 
     def _tensor(self, table, key, index, value, bind):
-        if not _is_number(value):
+        if not _is_number(value):  # a tensor, which counts as the object that it is
+            self.shown = True
             return value
         place = id(table), key, index
         t = self._now.get(place)
