@@ -109,9 +109,8 @@ def test_a_process_with_unknown_length_and_scale_has_the_posterior_of_quadrature
     saved = chain_leaves(chain)
     for a, b in zip(leaves(chain_of(kernel, saved)), leaves(chain), strict=False):
         np.testing.assert_array_equal(a.array, b.array)
-    chain = replace(
-        chain, kernel=replace(chain.kernel, density=handle(mcmc.target.density.context()))
-    )
+    context = mcmc.target.density.context()  # which lives as long as it may be called
+    chain = replace(chain, kernel=replace(chain.kernel, density=handle(context)))
     positions, _, info = ChunkRunner(chain).run(3)
     plan = ChunkPlan(*(wrap(np.array(v)) for v in (3, False, False)))
     _, trace = run_chunk(Task(chain, plan), 3)
