@@ -34,6 +34,7 @@ from probtorch.diagnostics.layout import (
     real_parts,
 )
 from probtorch.diagnostics.netcdf_pieces import LargeArray, write_pieces
+from probtorch.diagnostics.stored import ZARR
 from probtorch.errors import ArgumentError, FileError, ProbtorchError
 from probtorch.serialization.files import reading, replacing_folder, reserve
 
@@ -73,7 +74,8 @@ def to_arviz(draws: Draws) -> xarray.DataTree:
     Returns
     -------
     xarray.DataTree or arviz.InferenceData
-        A DataTree with ArviZ 1 or later, an InferenceData with 0.22 and 0.23.
+        A DataTree with ArviZ 1 or later, an InferenceData with 0.22 and 0.23. Of the latter
+        `to_zarr` refuses zarr 3: `Draws.save` writes the store with either.
     """
     tree = to_datatree(draws)
     with warnings.catch_warnings():
@@ -194,7 +196,7 @@ def write_zarr(draws: Draws, path: str) -> None:
             "Draws.save", expected="the package zarr, for the name of a Zarr store",
             got=f"{path!r}, and no such package", fix="pip install zarr; or give a name in .nc",
         ) from None  # fmt: skip
-    with replacing_folder(path, marks=(".zgroup", "zarr.json")) as folder:
+    with replacing_folder(path, marks=ZARR) as folder:
         to_datatree(draws).to_zarr(folder, mode="w", zarr_format=2)
 
 

@@ -296,7 +296,10 @@ class Draws:
         return dict(self.groups.get("posterior_predictive", {}))
 
     def to_arviz(self) -> arviz.InferenceData | xarray.DataTree:
-        """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23)."""
+        """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23).
+
+        The latter's `to_zarr` refuses zarr 3: ``draws.save("x.zarr")`` writes such a store.
+        """
         return to_arviz(self)
 
     def to_datatree(self) -> xarray.DataTree:
@@ -310,8 +313,8 @@ class Draws:
         ----------
         path : str or path-like
             Ending in ``.npz`` for NumPy's format, which needs no other library; in ``.zarr`` for a
-            Zarr store, a folder, which needs the package zarr; else netCDF, which
-            ``arviz.from_netcdf`` reads.
+            Zarr store, a folder for ``xarray.open_datatree``, which needs the package zarr, and
+            which `load` does not read; else netCDF, which ``arviz.from_netcdf`` reads.
 
         Notes
         -----
@@ -327,7 +330,7 @@ class Draws:
             unchanged.
         """
         path = os.fspath(path)
-        if path.endswith(".zarr"):
+        if path.rstrip("/" + os.sep).endswith(".zarr"):
             write_zarr(self, path)
             return
         with replacing(path, shared=not path.endswith(".npz")) as stream:

@@ -28,6 +28,7 @@ from probtorch.serialization.files import reading, replacing
 
 __all__ = [
     "MANIFEST",
+    "ZARR",
     "Manifest",
     "by_entries",
     "every_th",
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 MANIFEST = "draws.json"
+# Files by which a Zarr store is known, of its formats 2 and 3.
+ZARR = (".zgroup", "zarr.json")
 # What JSON holds, by name.
 Manifest: TypeAlias = dict[str, Any]
 # The reader refuses others: a later layout gets a later number.
@@ -83,11 +86,23 @@ def _empty(f: IO[bytes], shape: Sequence[int], dtype: np.dtype) -> int:
 
 
 def layout_of(path: Path) -> tuple[int, tuple[int, ...], np.dtype]:
-    """Return where the numbers of a file of `new_array` begin, and shape and dtype of its array."""
-    with open(path, "rb") as f:
-        np.lib.format.read_magic(f)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(f)
-        return f.tell(), shape, dtype
+    """Return where the numbers of a file of `new_array` begin, and shape and dtype of its array.
+
+    Raises
+    ------
+    FileError
+        If there is no such file, or it is not as long as its array.
+    """
+    try:
+        with open(path, "rb") as f:
+            np.lib.format.read_magic(f)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(f)
+            start, length = f.tell(), os.fstat(f.fileno()).st_size
+        if length < start + dtype.itemsize * math.prod(shape):
+            raise ValueError(f"{length} bytes, less than an array of shape {shape} has")
+    except (OSError, ValueError) as error:
+        raise _not_as_written(path, error) from error
+    return start, shape, dtype
 
 
 def lengthen(path: Path, rows: int, chains: Iterable[int], kept: int) -> None:
@@ -179,11 +194,15 @@ def read_folder(path: str | os.PathLike[str]) -> Manifest:
     folder = Path(path)
     manifest = read_manifest(folder)
     if manifest is None:
+        zarr = any((folder / mark).exists() for mark in ZARR)
         raise FileError(
             f"draws in {folder}",
             expected=f"a folder that MCMC.run(store=...) wrote to, with {MANIFEST} in it",
-            got="a folder without",
-            fix="give the folder itself",
+            got="a Zarr store" if zarr else "a folder without",
+            fix='it is for others: xarray.open_datatree(path, engine="zarr"); save what is to be '
+            "loaded again in a file, .nc or .npz"
+            if zarr
+            else "give the folder itself",
         )
     rows = manifest["rows"]
     if not rows:
@@ -330,10 +349,14 @@ def _mapped(folder: Path, file: Manifest) -> np.ndarray:
     try:
         array: np.ndarray = np.load(folder / file["file"], mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise FileError(
-            f"draws in {folder}",
-            expected=f"the file {file['file']}, as it was written",
-            got=f"{type(error).__name__}: {error}",
-            fix="bring the whole folder from where it was written",
-        ) from error
+        raise _not_as_written(folder / file["file"], error) from error
     return array
+
+
+def _not_as_written(path: Path, error: Exception) -> FileError:
+    return FileError(
+        f"draws in {path.parent}",
+        expected=f"the file {path.name}, as it was written",
+        got=f"{type(error).__name__}: {error}",
+        fix="bring the whole folder from where it was written",
+    )

@@ -419,6 +419,9 @@ class SampledDraws(Draws):
     ) -> arviz.InferenceData | xarray.DataTree:
         """Return an `xarray.DataTree` (ArviZ 1 and later) or an InferenceData (0.22, 0.23).
 
+        The latter's `to_zarr` refuses zarr 3: ``draws.extended(...).save("x.zarr")`` writes such a
+        store.
+
         Parameters
         ----------
         log_likelihood, posterior_predictive, prior, predictions

@@ -90,13 +90,25 @@ def test_zarr_stores_hold_what_netcdf_holds(awkward, tmp_path):
         with xarray.open_datatree(tmp_path / "d.zarr", engine="zarr") as tree:
             found = Draws(**arviz_.fields_from_datatree(tree.load()))
         assert_same_draws(found, draws)
+    draws.save(f"{tmp_path}/d.zarr/")  # as shells complete it
     assert os.listdir(tmp_path) == ["d.zarr"]
+    with pytest.raises(FileError, match=r"(?s)a Zarr store.*open_datatree.*\.nc"):
+        Draws.load(tmp_path / "d.zarr")
+
+
+@pytest.mark.parametrize("mark", [".zgroup", "zarr.json"])
+def test_a_folder_of_zarr_is_told_from_one_of_a_run(mark, tmp_path):
+    with pytest.raises(FileError, match=r"got: +a folder without"):
+        Draws.load(tmp_path)
+    (tmp_path / mark).touch()
+    with pytest.raises(FileError, match=r"got: +a Zarr store"):
+        Draws.load(tmp_path)
 
 
 def test_a_zarr_store_asks_for_its_package(awkward, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zarr", None)
     with pytest.raises(ArgumentError, match=r"(?s)the package zarr.*pip install zarr"):
-        awkward.save(tmp_path / "d.zarr")
+        awkward.save(f"{tmp_path}/d.zarr/")
     assert not list(tmp_path.iterdir())
 
 

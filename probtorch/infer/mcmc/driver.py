@@ -26,6 +26,7 @@ from probtorch.diagnostics.checks import warn_about
 from probtorch.diagnostics.stored import let_go
 from probtorch.distributed.group import is_main
 from probtorch.errors import ArgumentError, InferenceError, users_stacklevel
+from probtorch.infer.checkpoint import settings_that_differ
 from probtorch.infer.control import shown_to_any_thread
 from probtorch.infer.display import activity
 from probtorch.infer.mcmc.budget import Budget
@@ -204,6 +205,7 @@ class MCMC(RunResults):
         self._under_way: RunHandle | None = None
         self._store: str | None = None
         self._store_id = ""
+        self._row: dict[str, object] = {}
         self._draws = None
         self._extra_fields = ()
 
@@ -357,7 +359,8 @@ class MCMC(RunResults):
         InferenceError
             If there was no run.
         ArgumentError
-            If the draws of the last run are not in its `store` any more.
+            If the draws of the last run are not in its `store` any more; if `thinning` or
+            `save_params` are not what they were.
 
         Notes
         -----
@@ -369,6 +372,14 @@ class MCMC(RunResults):
         if self._draws is None or self.target is None:
             raise InferenceError(
                 "MCMC.more", expected="a finished run", got="none", fix="call run() first"
+            )
+        now = self._asked(0).row()
+        if now != self._row:
+            raise ArgumentError(
+                "MCMC.more",
+                expected="settings of draws that are those of the run that it goes on from",
+                got=settings_that_differ(self._row, now),
+                fix="set them as they were, or call run(): draws.select takes fewer variables",
             )
         budget = Budget(until_ess, max_seconds)
         more = count_of(
@@ -482,7 +493,7 @@ class MCMC(RunResults):
         saved: SavedRun,
     ) -> OneRun:
         """A run whose chains are ready to go."""
-        self._draws = None
+        self._draws, self._row = None, asked.row()
         began = time.perf_counter()
         with saved, activity("compiling the model", shown=self.progress_bar):
             # Who asks why a chain could not start has the target to look at.

@@ -192,6 +192,9 @@ class OneRun:
     def _chain_runs(self, runners: list[ChunkRunner]) -> list[ChainRun]:
         asked, saved = self.asked, self._saved
         shape, info = runners[0].position.shape, asked.kernel.info
+        if asked.save_params is not None:
+            first = wrap(runners[0].position.reshape(-1, shape[-1])[0])
+            asked.check_kept(self.target.constrain(first))
         if asked.store is not None and asked.num_samples:
             saved.store = DrawStore(
                 asked.store,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, SupportsIndex, TypeVar
 
@@ -266,6 +266,28 @@ class RunSettings:
             # Folders can be moved.
             **({} if self.store is None else {"store": STORED}),
         }
+
+    def row(self) -> dict[str, object]:
+        """Return what says which transitions make a row of the draws, and what is in it."""
+        kept = None if self.save_params is None else list(self.save_params)
+        return {"thinning": self.thinning, "save_params": kept}
+
+    def check_kept(self, variables: Iterable[str]) -> None:
+        """Refuse names to keep that are none of the variables of a model.
+
+        Raises
+        ------
+        ArgumentError
+        """
+        known = list(variables)
+        unknown = [name for name in self.save_params or () if name not in known]
+        if unknown:
+            raise ArgumentError(
+                "MCMC(save_params=...)",
+                expected=f"names among {', '.join(known) or '(none)'}",
+                got=", ".join(map(str, unknown)),
+                fix="check the spelling; leave it out to keep all variables",
+            )
 
     def selected(self, draws: SampledDraws) -> SampledDraws:
         """Return draws of the variables that are to be kept."""

@@ -16,6 +16,7 @@ import os
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -126,6 +127,8 @@ class DrawStore:
         self.path, self.target, self.names = Path(path), target, names
         self._settings = {name: str(value) for name, value in settings.items()}
         self._files: dict[str, tuple[int, int, tuple[int, ...], np.dtype]] = {}
+        # Of a run that ends without any draws nobody asks for them.
+        weakref.finalize(self, _close, self._files)
         self._arrays: dict[str, dict[str, Manifest]] = {}
         self._attrs: dict[str, object] = {"inference_library": "probtorch", "interrupted": True}
         # Rows of each chain that are those of earlier runs, and the chains of the files that are
@@ -225,8 +228,8 @@ class DrawStore:
                 self._lengthen_all(self._before + rows)
         except BaseException as error:
             self._close_files()
-            if not isinstance(error, OSError):
-                raise
+            if isinstance(error, FileError) or not isinstance(error, OSError):
+                raise  # says itself which file it is
             raise self._failed(error) from error
         self._records = [
             StoredRecord(self, i, rows, positions.shape[1:], info, thinning)
@@ -444,7 +447,7 @@ class DrawStore:
             attrs,
             warmup_positions=warmup_positions,
             warmup_stats=warmup_stats,
-            posterior=arrays["posterior"],
+            posterior=arrays.get("posterior", {}),
         )
 
     def close(self, draws: SampledDraws, kept: Sequence[int]) -> None:
@@ -456,9 +459,7 @@ class DrawStore:
         self._close_files()
 
     def _close_files(self) -> None:
-        for descriptor, *_ in self._files.values():
-            os.close(descriptor)
-        self._files = {}
+        _close(self._files)
 
     def _of(self, runs: Sequence[int]) -> list[int]:
         """The chains of the files that such chains are, members of an ensemble each."""
@@ -472,6 +473,12 @@ class DrawStore:
             got=f"{type(error).__name__}: {error.strerror or error}",
             fix="make room, or give a folder on another disk; thinning= keeps fewer draws",
         )
+
+
+def _close(files: dict[str, tuple[int, int, tuple[int, ...], np.dtype]]) -> None:
+    """Close files that are open, by name."""
+    while files:
+        os.close(files.popitem()[1][0])
 
 
 def tell_of(path: str | os.PathLike[str], end_id: str, attrs: Mapping[str, object]) -> None:

@@ -12,6 +12,7 @@ from probtorch import sample
 from probtorch.config import configure
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import leaves, replace
+from probtorch.effects.reparams import LocScaleReparam
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import (
     AIES,
@@ -25,6 +26,7 @@ from probtorch.infer import (
     ChEESHMC,
     DEMetropolis,
     EllipticalSlice,
+    FullConditional,
     Gibbs,
     IndependentMH,
     MixedHMC,
@@ -297,6 +299,62 @@ def test_a_density_has_no_prior_but_may_be_given_a_gaussian():
         saved = chain_leaves(mcmc.last_state[0])
         for x, y in zip(chain_leaves(chain_of(kernel, saved)), saved, strict=True):
             np.testing.assert_array_equal(x, y)
+
+
+def hierarchy(y):
+    scale = sample("scale", dist.HalfNormal(1.0))
+    with probtorch.plate("group", len(y)):
+        effect = sample("effect", dist.Normal(0.0, scale))
+        sample("y", dist.Normal(effect, 0.7), obs=y)
+
+
+def given_coin(rng_key, gibbs_sites, hmc_sites):
+    return {"coin": dist.Bernoulli(0.3).sample()}
+
+
+def with_coin(y):
+    sample("coin", dist.Bernoulli(0.3))
+    hierarchy(y)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Gibbs(
+            hierarchy,
+            {"effect_decentered": EllipticalSlice},
+            reparam={"effect": LocScaleReparam(0.0)},
+        ),
+        lambda: Gibbs(
+            with_coin,
+            {"coin": FullConditional(given_coin), "effect_decentered": EllipticalSlice},
+            reparam={"effect": LocScaleReparam(0.0)},
+        ),
+    ],
+    ids=["a kernel", "a function too"],
+)
+def test_blocks_of_a_reparameterised_model_have_what_they_need_of_it(make, tmp_path):
+    """Against quadrature over the scale; two scores below 4.5."""
+    y = np.array([1.0, 2.0, 0.5, 1.0, -1.0])
+    at = np.linspace(1e-6, 8.0, 4001)
+    density = scipy.stats.norm.pdf(at)
+    density *= scipy.stats.norm.pdf(y[:, None], 0.0, np.hypot(at, 0.7)).prod(axis=0)
+    density /= density.sum()
+    exact = [(density * at).sum(), (density * at**2).sum()]
+    draws, _ = run(make(), probtorch.tensor(y))
+    scale = draws.posterior["scale"]
+    assert np.abs(scores([scale, scale**2], exact)).max() < 4.5
+
+    # A saved chain, which is made again before its model is known, goes on.
+    def saved():
+        mcmc = MCMC(make(), 50, 300, seed=1, progress_bar=False)
+        mcmc.diagnose = False
+        return mcmc
+
+    first = saved().run(probtorch.tensor(y), checkpoint=tmp_path)
+    again = saved().run(probtorch.tensor(y), checkpoint=tmp_path, until_ess=60.0)
+    assert again.num_draws > 50
+    np.testing.assert_array_equal(again["scale"][:, :50], first["scale"])
 
 
 # ------------------------------------------------------------------------------------ other kernels

@@ -1,5 +1,6 @@
 """Draws that stream to a folder: the same draws, whatever breaks the run off, in bounded memory."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import probtorch
 import probtorch.distributions as dist
 from probtorch.diagnostics import ConvergenceWarning, Draws, InferenceWarning
 from probtorch.diagnostics.stored import every_th
-from probtorch.errors import ArgumentError, FileError
+from probtorch.errors import ArgumentError, FileError, InferenceError
 from probtorch.infer import AIES, MCMC, NUTS, RandomWalk, Target
 from probtorch.infer.mcmc import store as stores
 from probtorch.infer.mcmc import stored_record
@@ -89,6 +90,47 @@ def test_some_variables_of_a_density_are_parts_of_one_file(tmp_path):
     assert np.array_equal(stored["b"], of()["b"])
     assert everything(Draws.load(tmp_path)) == everything(stored)
     assert not list(tmp_path.glob("posterior*"))
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["in memory", "stored"])
+def test_names_to_keep_that_are_not_there_are_refused_before_the_first_draw(stored, tmp_path):
+    where = {"store": tmp_path} if stored else {}
+    mcmc = mcmc_of(save_params=["scale", "scael"])
+    with pytest.raises(ArgumentError, match=r"(?s)save_params.*names among scale.*scael.*spelling"):
+        mcmc.run(Y, **where)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_variables_at_all_leave_the_statistics(tmp_path):
+    expected = mcmc_of(save_params=[]).run(Y)
+    stored = mcmc_of(save_params=[]).run(Y, store=tmp_path)
+    assert not list(stored) and everything(stored) == everything(expected)
+    assert everything(Draws.load(tmp_path)) == everything(expected)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files")
+def test_a_run_without_draws_leaves_no_file_open(tmp_path):
+    def opened():
+        gc.collect()
+        return [x for x in map(read_link, os.listdir("/proc/self/fd")) if str(tmp_path) in x]
+
+    with pytest.raises(Crash):
+        mcmc_of(20).run(Y, store=tmp_path)
+    assert not opened()
+    endless = mcmc_of()
+    endless.num_warmup = 10**7
+    with pytest.raises(InferenceError, match=r"RunHandle\.abort"):
+        endless.run(Y, store=tmp_path / "late", blocking=False).abort()
+    del endless
+    assert not opened()
+
+
+def read_link(descriptor):
+    """What a descriptor of this process is of; empty once it is closed."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return ""
 
 
 def test_a_stored_run_broken_off_anywhere_goes_on_bit_for_bit(tmp_path):

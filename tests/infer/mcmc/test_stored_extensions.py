@@ -101,6 +101,47 @@ def test_more_of_some_variables_of_a_density(tmp_path):
     assert everything(found) == everything(of()) == everything(Draws.load(tmp_path))
 
 
+@pytest.mark.parametrize("stored", [False, True], ids=["in memory", "stored"])
+@pytest.mark.parametrize("name, value", [("save_params", ["effect"]), ("thinning", 2)])
+def test_draws_of_other_settings_are_not_added(name, value, stored, tmp_path):
+    where = {"store": tmp_path} if stored else {}
+    mcmc = mcmc_of(save_params=["effect", "scale"])
+    before = everything(mcmc.run(Y, **where))
+    setattr(mcmc, name, value)
+    with pytest.raises(
+        ArgumentError, match=rf"(?s)MCMC.more.*{name}=.* \(saved was .*as they were"
+    ):
+        mcmc.more(30)
+    assert everything(mcmc.draws) == before
+    setattr(mcmc, name, {"save_params": ("effect", "scale"), "thinning": 3}[name])
+    assert mcmc.more(30).num_draws == 36
+
+
+def damaged(path):
+    path.write_bytes(b"no array")
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size - 8)
+
+
+@pytest.mark.parametrize(
+    "harm, got",
+    [(Path.unlink, "No such file"), (damaged, "magic string"), (cut, "less than an array")],
+    ids=["gone", "damaged", "cut"],
+)
+def test_a_file_that_is_not_as_it_was_written_is_not_made_longer(harm, got, tmp_path):
+    mcmc = mcmc_of()
+    mcmc.run(Y, store=tmp_path)
+    # What is mapped of a file that is cut cannot be read any more; of a copy it can.
+    (tmp_path / "copy").write_bytes((tmp_path / "posterior.effect.npy").read_bytes())
+    os.replace(tmp_path / "copy", tmp_path / "posterior.effect.npy")
+    harm(tmp_path / "posterior.effect.npy")
+    with pytest.raises(FileError, match=rf"(?s)posterior.effect.npy, as it was written.*{got}"):
+        mcmc.more(30)
+    assert mcmc.draws.num_draws == 26
+
+
 @quiet
 def test_an_executor_adds_the_same_draws(tmp_path):
     expected = mcmc_of().run(Y, until_ess=300)
@@ -183,8 +224,9 @@ def test_a_disk_that_fills_while_files_get_longer_costs_no_draws(file, tmp_path,
         lambda: mcmc_of().run(Y, until_ess=300, store=tmp_path, checkpoint=tmp_path),
     ):
         made.clear()
-        with pytest.raises(FileError, match="No space left"):
+        with pytest.raises(FileError, match="No space left") as told:
             go_on()
+        assert str(told.value).count("expected:") == 1
         assert mcmc.draws.num_draws == 26
         # Some files are longer by now.
         shown = Draws.load(tmp_path)

@@ -157,6 +157,29 @@ def test_moves_leave_the_density_at_a_temperature_as_it_is(name):
     assert np.abs((other.mean(0) - mean) / sd * np.sqrt(4000)).max() > 8.0
 
 
+def test_step_sizes_of_kernels_without_sites_stay_as_they_are(monkeypatch):
+    """The block of all that is in no other has none here, and neither do both of counts alone."""
+    seen, fit = [], Mutation.fit
+
+    def followed(self, *args):
+        fit(self, *args)
+        seen.append(self._in_use.step_size.array[:, 0].tolist())
+
+    monkeypatch.setattr(Mutation, "fit", followed)
+    settings = {"num_particles": 100, "seed": 1, "progress_bar": False}
+    temperatures = [0.1, 0.2, 0.5, 1.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SMCWarning)
+        kernel = Gibbs(chain_model, {"field": HMC(chain_model, num_steps=3)})
+        SMC(kernel, temperatures=temperatures, **settings).run(probtorch.tensor(DATA))
+        SMC(Gibbs(survey), temperatures=temperatures, **settings).run(probtorch.tensor(7.0))
+    fields, counts = np.array(seen[:4]), np.array(seen[4:])
+    assert fields.shape == (4, 2) and counts.shape == (4, 1)
+    np.testing.assert_allclose(fields[:, 1], 1.0, rtol=1e-12)
+    np.testing.assert_allclose(counts[:, 0], 1.0, rtol=1e-12)
+    assert len(np.unique(fields[:, 0])) == 4  # which has sites
+
+
 # ------------------------------------------------------------------------------- runs and refusals
 
 

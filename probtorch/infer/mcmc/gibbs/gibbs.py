@@ -77,7 +77,7 @@ class GibbsInfo:
     accept_prob : Tensor
         Mean over the blocks that may reject; 1 if none does.
     accept : Tensor
-        For each block whose step size is tuned, what it is tuned by.
+        For each kernel whose step size is tuned, what it is tuned by; nan if it has no sites.
     diverging : Tensor, bool
         Whether any block's trajectory diverged.
     lp : Tensor
@@ -286,7 +286,7 @@ class Gibbs(Kernel[HMCState]):
     def _learners(self, target: Target, position: np.ndarray) -> BlockLearners:
         layout = layout_of(self._blocks(), target)
         made: list[tuple[np.ndarray, Learner]] = []
-        for part, kernel in self._used(layout):
+        for part, kernel in self._used(layout, target):
             learner = kernel.warmup.learner
             if part.metric < 0:
                 continue
@@ -298,7 +298,7 @@ class Gibbs(Kernel[HMCState]):
                 made.append((places, learner(block, position[places])))
         return BlockLearners(made)
 
-    def _used(self, layout: np.ndarray) -> list[tuple[Part, Kernel]]:
+    def _used(self, layout: np.ndarray, target: Target | None) -> list[tuple[Part, Kernel]]:
         """The parts that have kernels, with these as users made them."""
         used = {int(i) for i in np.unique(layout[0])}
         kernels = [
@@ -306,7 +306,7 @@ class Gibbs(Kernel[HMCState]):
             for number, (_, update) in enumerate(self._blocks())
             if isinstance(update, Kernel) and number in used
         ]
-        parts = [p for p in self._parts(layout) if p.kernel >= 0]
+        parts = [p for p in parts_of(self._blocks(), layout, target) if p.kernel >= 0]
         return list(zip(parts, kernels, strict=True))
 
     def first_values(
@@ -317,7 +317,7 @@ class Gibbs(Kernel[HMCState]):
         position, grad = state.position.array, state.grad.array
         kernels: list[Kernel] = []
         metrics: list[Metric] = []
-        for part, kernel in self._used(layout):
+        for part, kernel in self._used(layout, target):
             places = np.array(part.places)
             block = block_target(target, names_at(target, part.places), position)
             own = HMCState(
@@ -331,14 +331,15 @@ class Gibbs(Kernel[HMCState]):
             if part.metric >= 0:
                 metrics.append(cast("Metric", values.pop("metric")))
             kernels.append(_bare(kernel, part, values))
-        return self._in_chain(layout, kernels, metrics)
+        return self._in_chain(layout, target, kernels, metrics)
 
     def blank_values(self, dim: int, leaves: Sequence[np.ndarray]) -> Mapping[str, object]:
         """Return blocks and kernels of the kind that a saved chain has; it begins with a layout."""
         layout = leaves[0] if leaves and leaves[0].shape == (4, dim) else np.zeros((4, dim))
         kernels: list[Kernel] = []
         metrics: list[Metric] = []
-        for part, kernel in self._used(layout):
+        target: Target | None = self.__dict__.get("_target")
+        for part, kernel in self._used(layout, target):
             if part.follows_prior:
                 kernels.append(_bare(kernel, part, {}))
                 continue
@@ -346,19 +347,20 @@ class Gibbs(Kernel[HMCState]):
             if part.metric >= 0:
                 metrics.append(cast("Metric", values.pop("metric")))
             kernels.append(_bare(kernel, part, values))
-        return self._in_chain(layout, kernels, metrics)
-
-    def _parts(self, layout: np.ndarray) -> tuple[Part, ...]:
-        return parts_of(self._blocks(), layout, self.__dict__.get("_target"))
+        return self._in_chain(layout, target, kernels, metrics)
 
     def _in_chain(
-        self, layout: np.ndarray, kernels: list[Kernel], metrics: list[Metric]
+        self,
+        layout: np.ndarray,
+        target: Target | None,
+        kernels: list[Kernel],
+        metrics: list[Metric],
     ) -> Mapping[str, object]:
         return {
             "layout": wrap(np.array(layout)),
             "kernels": tuple(kernels),
             "metric": BlockMetrics(tuple(metrics)),
-            "parts": self._parts(layout),
+            "parts": parts_of(self._blocks(), layout, target),
         }
 
     def first_guess(self, key: Key, state: HMCState) -> tuple[TensorBase, HMCState]:
@@ -438,8 +440,8 @@ class Gibbs(Kernel[HMCState]):
         # Once more: the gradient along one block changed with the others.
         logdensity, grad = self.density(position)
         new = HMCState(position, logdensity, grad, counter)
-        # That of a kernel without sites stays as it is.
-        accept = wrap(np.array(self.aims).reshape(-1, 1))
+        # Kernels without sites have nothing that they could be tuned by.
+        accept = wrap(np.full((len(self.aims), 1), np.nan))
         for number, value in follows.items():
             accept = index_put(accept, (number, 0), value)
         sizes = [self.step_size[number, 0] for number in follows]

@@ -406,17 +406,15 @@ def _site(target: Target, name: str) -> Site:
 def parts_of(
     blocks: Sequence[Block], layout: np.ndarray, target: Target | None
 ) -> tuple[Part, ...]:
-    """Return the blocks that have coordinates, in order; see `layout_of`.
-
-    `target` is that of given functions.
-    """
+    """Return the blocks that have coordinates, in order; without a target `Gibbs.on` ends them."""
     parts = structures_of(target)
     kernels = tuned = metrics = 0
     for number, (names, update) in enumerate(blocks):
         places = tuple(int(i) for i in np.flatnonzero(layout[0] == number))
         if isinstance(update, FullConditional):
-            assert isinstance(target, MixedTarget) and names is not None
-            parts.append(Part(places, given=GivenUpdate(update, names, target)))
+            assert names is not None
+            own = GivenUpdate(update, names, cast(MixedTarget, target))
+            parts.append(Part(places, given=own))
             continue
         if update == "conjugate":
             for i, family in enumerate(FAMILIES):

@@ -32,7 +32,7 @@ from probtorch.infer.mcmc.integrators import Density, PhasePoint, leapfrog
 from probtorch.infer.mcmc.metrics import Metric, kinetic_energy, sample_momentum
 from probtorch.infer.mcmc.warm_up.easing import Easing
 from probtorch.ops.arithmetic import sqrt, where
-from probtorch.ops.comparisons import isfinite
+from probtorch.ops.comparisons import isfinite, isnan
 from probtorch.ops.control import while_loop
 from probtorch.ops.exponentials import exp, log
 
@@ -330,6 +330,8 @@ class AcceptanceTuner:
             easing = easing.updated(steps, acceptance, longer)
         new = replace(self, easing=easing)
         averaging = dual_averaging_update(self.averaging, acceptance, new.aimed_at())
+        if acceptance.array.ndim:
+            averaging = _where_told(acceptance, averaging, self.averaging)
         new = replace(new, averaging=averaging)
         kept = map_tree(lambda new, old: where(wanted, new, old), new, self)
         return kept, {self.tunes: exp(averaging.log_step)}
@@ -346,6 +348,17 @@ class AcceptanceTuner:
     def aimed_at(self) -> TensorBase:
         """Return the acceptance that it aims at, the lower one where it is eased."""
         return self.target if self.easing is None else self.easing.of(self.target)
+
+
+def _where_told(acceptance: TensorBase, new: DualAveraging, old: DualAveraging) -> DualAveraging:
+    """The new state of several numbers; one whose acceptance is nan keeps its value."""
+    untold = isnan(acceptance)
+    return replace(
+        new,
+        error=where(untold, old.error, new.error),
+        log_step=where(untold, old.log_step, new.log_step),
+        log_step_mean=where(untold, old.log_step, new.log_step_mean),
+    )
 
 
 def check_found(value: float) -> None:
