@@ -172,7 +172,9 @@ def test_step_sizes_of_kernels_without_sites_stay_as_they_are(monkeypatch):
         warnings.simplefilter("ignore", SMCWarning)
         kernel = Gibbs(chain_model, {"field": HMC(chain_model, num_steps=3)})
         SMC(kernel, temperatures=temperatures, **settings).run(probtorch.tensor(DATA))
-        SMC(Gibbs(survey), temperatures=temperatures, **settings).run(probtorch.tensor(7.0))
+        SMC(Gibbs(survey), temperatures=temperatures, **settings).run(
+            probtorch.tensor([14.0, 17.0])
+        )
     fields, counts = np.array(seen[:4]), np.array(seen[4:])
     assert fields.shape == (4, 2) and counts.shape == (4, 1)
     np.testing.assert_allclose(fields[:, 1], 1.0, rtol=1e-12)
