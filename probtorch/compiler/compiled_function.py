@@ -646,9 +646,7 @@ class CompiledFunction(Compiled):
         if rec.asked_who and before.asks_hash:
             self.paths.give_up(_NUMBERED, loud=True)
             return plain, None
-        if rec.asked_who and tensors and not self._known.asks:
-            self._known.asks = True  # the key of the next call says who its arguments are
-            return plain, None
+        asked, self._known.asks = self._known.asks, self._known.asks or rec.asked_who
         rec.followed.judge(before, rec.refuse)
         read = [(p.table, p.key) for p in rec.placed if p.now is p.first]
         touched = [*rec.more_than_read(), *before.tells_apart(read, tensors)]
@@ -657,6 +655,8 @@ class CompiledFunction(Compiled):
             return plain, None
         if self._note_changed(key, None if rec.unsupported else before.changed()):
             return plain, None
+        if tensors and self._known.asks and not asked:
+            return plain, None  # the key of the next call says who its arguments are
         if not before.watch_elements(rec.pinned):
             rec.refuse("a mask or an index that it changes, whose values shapes depend on")
         if any(not is_tensor(x) and type(x) not in FIXED for x in found[0]):

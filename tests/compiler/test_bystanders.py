@@ -6,6 +6,7 @@ import logging
 import logging.handlers
 import threading
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -378,3 +379,67 @@ def test_a_coroutine_that_a_call_moves_is_moved_at_each_call():
             state["it"], fn = make(), wrap(read)
             found.append([fn(X).tolist() for _ in range(5)])
         assert found[0] == found[1]
+
+
+class Held:
+    k = 2.0
+
+
+def fresh_tensor():
+    return tensor([3.0, 4.0])
+
+
+def of_a_reference(state):
+    ref = weakref.ref(state["o"])
+    return lambda v: v * (2.0 if ref() is None else 3.0)
+
+
+def of_values(state):
+    table = weakref.WeakValueDictionary(o=state["o"])
+    return lambda v: v * (len(table) + 1.0)
+
+
+def of_keys(state):
+    table = weakref.WeakKeyDictionary({state["o"]: 1.0})
+    return lambda v: v * (sum(table.values()) + 1.0)
+
+
+def of_a_set(state):
+    table = weakref.WeakSet([state["o"]])
+    return lambda v: v * (len(table) + 1.0)
+
+
+def adds(state):
+    def end(*_):
+        state["k"] += 5.0
+
+    return end
+
+
+def of_a_callback(state):
+    state["ref"] = weakref.ref(state["o"], adds(state))
+    return lambda v: v * state["k"]
+
+
+def of_a_finalizer(state):
+    weakref.finalize(state["o"], adds(state))
+    return lambda v: v * state["k"]
+
+
+@pytest.mark.filterwarnings("ignore::probtorch.compiler.paths.CompileWarning")
+@pytest.mark.parametrize("make", [Held, fresh_tensor])
+@pytest.mark.parametrize(
+    "tell", [of_a_reference, of_values, of_keys, of_a_set, of_a_callback, of_a_finalizer]
+)
+def test_who_looks_whether_an_object_is_gone_sees_it_go(tell, make):
+    found = []
+    for wrap in (lambda fn: compile(fn, verify=False), lambda fn: fn):
+        state = {"o": make(), "k": 1.0}
+        read = tell(state)
+        fn = wrap(lambda v, state=state, read=read: read(v) + (state["o"] is None))
+        found.append([])
+        for _ in range(2):
+            found[-1] += [fn(X).tolist() for _ in range(3)]
+            state["o"] = None
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][-1]

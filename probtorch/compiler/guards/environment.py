@@ -158,6 +158,7 @@ class Environment(Walk):
         if self.going and looks_in and self.opaque is None:
             (_, x), *_ = self.going.values()
             self.opaque = f"{x.__qualname__}, a generator whose attributes code may look at"
+        self._let_referents_go()
         if self.holds_back:
             why = self.opaque
             super().__init__()

@@ -7,9 +7,7 @@ seen from Python (`all_in_the_open`), and otherwise a reason to stay eager.
 import array
 import builtins
 import collections
-import dis
 import functools
-import gc
 import io
 import linecache
 import logging
@@ -39,7 +37,6 @@ __all__ = [
     "module_of",
     "module_part",
     "names_of_slots",
-    "runs_when_dropped",
 ]
 
 # Code and descriptors: they hold nothing that a program changes.
@@ -276,26 +273,6 @@ def goes_on(kind):
     """Whether the instances of a type are iterators."""
     # Abstract classes take some microseconds to answer, and all that a walk meets is asked.
     return hasattr(kind, "__next__") and issubclass(kind, Iterator)
-
-
-def runs_when_dropped(x):
-    """Whether code of the user's runs as soon as nobody holds an object any more: its `__del__`, or
-    what a generator has left to do in a ``finally`` or a ``with``.
-    """
-    if type(x) is not types.GeneratorType:
-        owner_of_it = next((c for c in type(x).__mro__ if "__del__" in c.__dict__), None)
-        return owner_of_it is not None and not in_library(module_of(owner_of_it))
-    if x.gi_frame is None or is_of_library(x.gi_code, x.gi_frame.f_globals.get("__name__")):
-        return False
-    inside = gc.get_referents(x)
-    return _handles(x.gi_code) or any(
-        type(y) is types.GeneratorType and runs_when_dropped(y) for y in inside
-    )
-
-
-@functools.lru_cache(64)
-def _handles(code):
-    return any(step.opname == "PUSH_EXC_INFO" for step in dis.get_instructions(code))
 
 
 @functools.cache

@@ -40,6 +40,7 @@ from probtorch.compiler.guards.code import (
     matches_by_kind,
     names,
 )
+from probtorch.compiler.guards.ends import HOLD_WEAKLY, looked_for, referents, runs_when_dropped
 from probtorch.compiler.guards.entering import called_with, parts_of
 from probtorch.compiler.guards.kinds import (
     IMPURE_NAMES,
@@ -53,7 +54,6 @@ from probtorch.compiler.guards.kinds import (
     may_answer_otherwise,
     module_of,
     names_of_slots,
-    runs_when_dropped,
 )
 from probtorch.compiler.guards.reading import (
     GENERATORS,
@@ -147,6 +147,7 @@ class Walk(ByName):
         self.asks_hash = False
         self.takes_leaves = False
         self.holds_back = False
+        self._weakly = []  # weak references, with the ways to them
         # (function that tells the state of a random generator, state, what to call it)
         self._generators = [(f, f(), name) for name, f in OF_MODULES.items()]
         self._owners = set()  # of dicts of which a replay reads something anew
@@ -162,6 +163,8 @@ class Walk(ByName):
             self._refuse(x, path)
             return
         if isinstance(x, (TensorBase, Generator)):
+            if weakref.getweakrefcount(x) and runs_when_dropped(x):
+                self._let_go(x, path)
             if not in_library(module_of(type(x))):
                 self._of_users_class(x, path, todo)
             return
@@ -241,6 +244,8 @@ class Walk(ByName):
         if is_cache(x):
             self._cache(x, path, todo)
             return
+        if isinstance(x, HOLD_WEAKLY) and not path.inside:
+            self._weakly += [(y, path) for y in referents(x)]
         parts = parts_of(x)
         if parts is not None:
             found = self._parts.add(x, parts)
@@ -295,7 +300,14 @@ class Walk(ByName):
         """Refuse what is not to be kept: code of the user's runs when nobody holds it any more."""
         self.holds_back = True
         if self.opaque is None:
-            self.opaque = f"{path}, a {type(x).__qualname__}, whose end runs code"
+            self.opaque = (
+                f"{path}, a {type(x).__qualname__}, whose end code may run on, or look for"
+            )
+
+    def _let_referents_go(self):
+        """Refuse what is held here and referred to weakly as well."""
+        for x, path in looked_for(self._weakly, self._seen):
+            self._let_go(x, path)
 
     def _builtin(self, x, path, todo):
         if x is id:
