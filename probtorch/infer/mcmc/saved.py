@@ -323,7 +323,7 @@ class SavedRun:
     def update(self, runs: Sequence[ChainRun], *, last: bool = False) -> None:
         """Write a file with the latest snapshot of every chain, if it is time or the last one."""
         if self.store is not None:
-            self.store.update()
+            self.store.update(failed=last and any(run.error is not None for run in runs))
         if self._checkpoint is None:
             return
         chains = [run.snapshot for run in runs if run.snapshot is not None]

@@ -10,6 +10,7 @@ longer first, one by one.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -42,7 +43,7 @@ from probtorch.infer.mapping import FEW
 from probtorch.infer.mcmc.kernel import statistics
 from probtorch.infer.mcmc.recording import most_draws
 from probtorch.infer.mcmc.settings import without_places
-from probtorch.infer.mcmc.store_room import on_disk, warn_of_room
+from probtorch.infer.mcmc.store_room import on_disk, set_aside, warn_of_room
 from probtorch.infer.mcmc.stored_record import StoredRecord
 from probtorch.infer.potential import DensityTarget, Target
 from probtorch.infer.results import SampledDraws, make_draws
@@ -53,6 +54,8 @@ __all__ = ["DrawStore", "StoreEnd", "tell_of"]
 
 # Seconds between two looks of `update`, which let those who read the folder know of more rows.
 EVERY = 2.0
+# Among the open files the one that holds room for the last manifest, and its bytes at least.
+SPARE, SPARE_BYTES = "", 2**15
 # The variable of the unconstrained draws: (chain, draw, dim).
 POSITIONS = "positions"
 # Shape of a row and dtype of variables, by group and name.
@@ -237,6 +240,9 @@ class DrawStore:
         ]
         if not self._resumed:
             self.sync()
+        spare = set_aside(self.path, 2 * on_disk(self.path / MANIFEST) + SPARE_BYTES)
+        if spare is not None:
+            self._files[SPARE] = (spare, 0, (), np.dtype(bool))
         return self._records
 
     def _make_all(self, positions: np.ndarray, chains: int, rows: int, info: type) -> None:
@@ -367,9 +373,14 @@ class DrawStore:
 
     # --------------------------------------------------------------------------------- the manifest
 
-    def update(self) -> None:
-        """Let readers know of the rows that are there, every few seconds."""
-        if time.perf_counter() >= self._next:
+    def update(self, *, failed: bool = False) -> None:
+        """Let readers know of the rows that are there, every few seconds, and where chains fail."""
+        if failed:
+            if SPARE in self._files:  # of a disk that is full
+                os.close(self._files.pop(SPARE)[0])
+            with contextlib.suppress(FileError):  # the chain's own error is the one to be seen
+                self._tell()
+        elif time.perf_counter() >= self._next:
             self._next = time.perf_counter() + EVERY
             self._tell()
             give_back()

@@ -1,14 +1,18 @@
-"""Whether draws will fit on the disk: what their files take by now, and a warning in time."""
+"""Whether draws will fit on the disk: what their files take by now, a warning in time, and room
+that is set aside for what has to be written when they do not.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 from probtorch.infer.checkpoint import warn_of_checkpoint
+from probtorch.serialization.files import reserve
 
-__all__ = ["on_disk", "warn_of_room"]
+__all__ = ["on_disk", "set_aside", "warn_of_room"]
 
 
 def on_disk(path: Path) -> int:
@@ -16,6 +20,23 @@ def on_disk(path: Path) -> int:
     with contextlib.suppress(OSError):
         return 512 * os.stat(path).st_blocks
     return 0
+
+
+def set_aside(folder: Path, size: int) -> int | None:
+    """Return the descriptor of a file without a name that takes so many bytes until it is closed.
+
+    None where there is no such room any more, or files keep their names while they are open.
+    """
+    with contextlib.suppress(OSError):
+        descriptor, path = tempfile.mkstemp(dir=folder)
+        try:
+            os.unlink(path)
+            reserve(descriptor, size)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+    return None
 
 
 def warn_of_room(path: Path, needed: int) -> None:

@@ -125,6 +125,44 @@ def test_a_run_without_draws_leaves_no_file_open(tmp_path):
     assert not opened()
 
 
+def test_of_a_disk_that_fills_all_rows_on_it_are_told(tmp_path, monkeypatch):
+    """Room for that is set aside, and given back when chains have failed."""
+    spares, full = [], []
+    pwrite, tell, set_aside = os.pwrite, stores.write_manifest, stores.set_aside
+
+    def filling(descriptor, data, at):
+        full.append(1)
+        if len(full) > 60:
+            raise OSError(28, "No space left on device")
+        return pwrite(descriptor, data, at)
+
+    def told(*args):
+        if len(full) > 60:
+            with pytest.raises(OSError):  # which is closed: there is room again
+                os.fstat(spares[0])
+        tell(*args)
+
+    def kept(folder, size):
+        spares.append(set_aside(folder, size))
+        assert os.fstat(spares[0]).st_size >= 2 * (folder / "draws.json").stat().st_size
+        return spares[0]
+
+    monkeypatch.setattr(os, "pwrite", filling)
+    monkeypatch.setattr(stores, "write_manifest", told)
+    monkeypatch.setattr(stores, "set_aside", kept)
+    monkeypatch.setattr(stores, "EVERY", 1e6)  # nobody is told in the midst of it
+    with pytest.raises(FileError, match="No space left"):
+        mcmc_of(num_chains=1).run(Y, store=tmp_path)
+    monkeypatch.undo()
+    read = Draws.load(tmp_path)
+    # Blocks of four rows, each with one write to each file.
+    rows = 4 * (60 // len([x for x in tmp_path.glob("*.npy") if "_data" not in x.name]))
+    assert 0 < read.num_draws == rows < 26 and read.attrs["interrupted"]
+    assert not list(tmp_path.glob("tmp*"))
+    expected = mcmc_of(num_chains=1).run(Y)
+    np.testing.assert_array_equal(read["scale"], expected["scale"][:, :rows])
+
+
 def read_link(descriptor):
     """What a descriptor of this process is of; empty once it is closed."""
     try:
