@@ -14,6 +14,7 @@ import pytest
 from probtorch import tensor
 from probtorch.compiler.compile import compile
 from probtorch.compiler.paths import CompileWarning
+from probtorch.distributions.transforms import AffineTransform
 
 X = tensor([1.0, 2.0])
 
@@ -443,3 +444,13 @@ def test_who_looks_whether_an_object_is_gone_sees_it_go(tell, make):
             state["o"] = None
     assert found[0] == found[1]
     assert found[0][0] != found[0][-1]
+
+
+def test_an_inverse_that_is_kept_for_its_transform_keeps_nothing_eager():
+    scaled = AffineTransform(1.0, 2.0)
+    inverse = scaled.inv
+    fn = compile(lambda v: inverse(v) + scaled(v))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        assert [fn(X).tolist() for _ in range(3)] == [[3.0, 5.5]] * 3
+    assert len(fn.paths) == 1

@@ -48,11 +48,14 @@ def _is_of_users(callback):
         return found is not None and _is_of_users(found[1])
     if isinstance(callback, types.MethodType):
         return _is_of_users(callback.__func__)
+    if isinstance(callback, functools.partial):
+        return _is_of_users(callback.func)
     if isinstance(callback, types.FunctionType):
         return not is_of_library(callback.__code__, callback.__module__)
     if isinstance(callback, types.BuiltinFunctionType):
         return not isinstance(callback.__self__, (types.ModuleType, type(None)))
-    return callback is not None
+    kind = callback if isinstance(callback, type) else type(callback)
+    return callback is not None and not in_library(module_of(kind))
 
 
 @functools.lru_cache(64)
