@@ -12,6 +12,7 @@ from probtorch import sample
 from probtorch.config import configure
 from probtorch.core.dispatch import wrap
 from probtorch.core.tree import leaves, replace
+from probtorch.diagnostics import InferenceWarning
 from probtorch.effects.reparams import LocScaleReparam
 from probtorch.errors import ArgumentError, InferenceError
 from probtorch.infer import (
@@ -34,6 +35,7 @@ from probtorch.infer import (
     Slice,
     Target,
     init_to_sample,
+    init_to_value,
 )
 from probtorch.infer.mcmc import chain as chain_runs
 from probtorch.infer.mcmc.chunk import ChunkPlan, ChunkRunner, Task, run_chunk
@@ -264,6 +266,20 @@ def test_a_prior_that_is_no_gaussian_is_refused_by_name(block, name, got):
         run(Gibbs(others, {block: EllipticalSlice}), num_samples=10)
     assert f"EllipticalSlice: the prior of {name!r}" in str(caught.value)
     assert f"got:      {got}" in str(caught.value)
+
+
+def test_a_prior_that_is_a_gaussian_where_chains_begin_alone_is_told_of():
+    def model(bent):
+        k = sample("k", dist.Normal(0.0, 1.0))
+        a = sample("a", dist.Normal(0.0, 1.0))
+        b = sample("b", dist.Normal(probtorch.where(k > 0.0, a, a * a) if bent else a, 0.5))
+        sample("y", dist.Normal(b, 1.0), obs=0.3)
+
+    start = init_to_value(values={"k": 1.0, "a": 0.3, "b": 0.3})
+    kernel = Gibbs(model, {("a", "b"): EllipticalSlice}, init_strategy=start)
+    with pytest.warns(InferenceWarning, match=r"(?s)not of the posterior.*prior of 'b'.*linear"):
+        run(kernel, True, num_samples=400)
+    run(kernel, False, num_samples=400)  # where all warnings are errors
 
 
 def test_a_mean_at_which_the_model_stops_is_no_gaussian_either():

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from probtorch.infer.mcmc.kernels.hmc import HMCInfo
     from probtorch.infer.mcmc.metrics import Metric
     from probtorch.infer.mcmc.warm_up.estimates import Spectrum
+    from probtorch.infer.results import SampledDraws
 
 __all__ = ["Gibbs", "GibbsInfo"]
 
@@ -259,6 +260,15 @@ class Gibbs(Kernel[HMCState]):
         """The first function that draws given all of the data, "" if there is none."""
         given = [update for _, update in self._blocks() if isinstance(update, FullConditional)]
         return repr(given[0]) if given else ""
+
+    def of_run(
+        self, target: Target, kernels: Sequence[Self], draws: SampledDraws
+    ) -> Mapping[str, object]:
+        """Return nothing, and warn of a block whose prior was no Gaussian on the way."""
+        for part in parts_of(self._blocks(), layout_of(self._blocks(), target), target):
+            if part.prior is not None:
+                part.prior.check_at(draws.positions)
+        return {}
 
     # -------------------------------------------------------------------------------------- warm-up
 

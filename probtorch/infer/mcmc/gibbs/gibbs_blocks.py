@@ -262,8 +262,8 @@ def _kernel_or_update(what: str, updating: Updating, model: object, potential_fn
     raise ArgumentError(
         f"Gibbs({what}=...)",
         expected="a kernel of single points, as a class or with its settings, such as NUTS or "
-        f"NUTS(model, target_accept_prob=0.9); or, for discrete sites, one of "
-        f"{', '.join(map(repr, UPDATES))}",
+        "NUTS(model, target_accept_prob=0.9)"
+        + (f", or one of {', '.join(map(repr, (*UPDATES, 'conjugate')))}" * (what == "blocks")),
         got=f"{updating!r:.60}",
         fix='write blocks={("a", "b"): NUTS, "z": "conditional"}',
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -25,12 +26,13 @@ from probtorch.autograd.modes import no_grad
 from probtorch.core.dispatch import wrap
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
+from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.distributions.source import Source
 from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import identity_transform
 from probtorch.effects.exits import NonlocalExit
 from probtorch.effects.runtime import Handler
-from probtorch.errors import InferenceError
+from probtorch.errors import InferenceError, users_stacklevel
 from probtorch.infer.mcmc.kernels.gaussian_prior import TOLERANCE, Ellipse
 from probtorch.infer.mcmc.randomness import Key, normals
 from probtorch.infer.model_runs import OUTSIDE
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
     from probtorch.tensor import Tensor
 
 __all__ = ["ConditionalPrior", "GaussianGiven"]
+
+# So many draws of a run are looked at when it is over. What is no Gaussian there is mostly far from
+# one, and nobody is to be warned of rounding where covariances have become all but singular.
+LOOKED_AT, ROUGHLY = 8, 1e-3
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,25 @@ class ConditionalPrior:
             self.target.run_at(position, block)
         return block
 
-    def check(self, position: np.ndarray) -> None:
+    def check_at(self, positions: np.ndarray) -> None:
+        """Warn if the prior is no Gaussian at some of a run's positions (chain, draw, dim).
+
+        Where chains began it was one, or there would be no run.
+        """
+        chains, draws, _ = positions.shape
+        for i in range(LOOKED_AT):
+            try:
+                at = positions[i % chains, draws * (i + 1) // LOOKED_AT - 1]
+                self.check(at, tolerance=ROUGHLY)
+            except InferenceError as error:
+                warnings.warn(
+                    f"draws are not of the posterior\n{error}",
+                    InferenceWarning,
+                    stacklevel=users_stacklevel(),
+                )
+                return
+
+    def check(self, position: np.ndarray, tolerance: float = TOLERANCE) -> None:
         """Refuse a prior that is no Gaussian, other sites being where they are at a position.
 
         Draws have to be affine in normal numbers, and the log density quadratic around their mean.
@@ -143,7 +167,7 @@ class ConditionalPrior:
             off = np.abs(step(a - 3.0 * b) - (one - 3.0 * two))
             size = np.abs(one) + np.abs(two) + np.abs(loc)
             for name, here in self._places():
-                if not (off[here] <= TOLERANCE * size[here]).all():
+                if not (off[here] <= tolerance * size[here]).all():
                     raise self._refused(name, "draws that are not linear in normal numbers")
 
             def square(x: np.ndarray) -> float:
@@ -157,7 +181,7 @@ class ConditionalPrior:
             ]
             if count == loc.size:
                 pairs.append((first, float(a @ a)))
-            room = 20.0 * TOLERANCE * (first + second + abs(float(top.array)))
+            room = 20.0 * tolerance * (first + second + abs(float(top.array)))
         if not all(abs(found - expected) <= room for found, expected in pairs):
             raise self._refused(self.names[0], "a log density that is not quadratic")
 
