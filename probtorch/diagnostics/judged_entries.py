@@ -13,7 +13,15 @@ import numpy as np
 
 from probtorch.diagnostics.convergence import quality
 from probtorch.diagnostics.draws import Draws
-from probtorch.diagnostics.layout import chosen, entry_labels, flat_entries, judged, real_parts
+from probtorch.diagnostics.layout import (
+    chosen,
+    entry_labels,
+    flat_entries,
+    judged,
+    of_holes,
+    partly_observed,
+    real_parts,
+)
 from probtorch.diagnostics.stored import by_entries
 
 __all__ = [
@@ -44,12 +52,12 @@ Entries: TypeAlias = list[tuple[list[str], np.ndarray]]
 
 def entries_of(draws: Draws, names: str | Sequence[str] | None) -> Entries:
     """The judged variables as (labels, real values (chain, draw, *event))."""
-    entries = []
+    entries, partly = [], partly_observed(draws.posterior)
     for name in chosen(judged(names, draws), draws.posterior, "diagnose"):
         for part, values in real_parts({name: draws.posterior[name]}):
             dims = {part: draws.dims.get(name, ())}
             labels = entry_labels(part, values.shape[2:], dims, draws.coords)
-            entries.append((labels, values))
+            entries.append(of_holes(labels, values) if name in partly else (labels, values))
     return entries
 
 

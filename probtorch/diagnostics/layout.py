@@ -28,6 +28,8 @@ __all__ = [
     "entry_labels",
     "flat_entries",
     "judged",
+    "of_holes",
+    "partly_observed",
     "real_parts",
 ]
 
@@ -54,6 +56,9 @@ MATCHING_GROUPS = (
 
 # What is predicted has rows of its own: they are neither those of the data nor as many.
 PREDICTIONS = ("predictions", "predictions_constant_data")
+
+# What is missing of data x is x_unobserved; see effects/primitives.py.
+MISSING_PART = "_unobserved"
 
 
 def dims_key(group: str, name: str) -> str:
@@ -96,6 +101,19 @@ def entry_labels(
 def flat_entries(values: np.ndarray) -> np.ndarray:
     """View draws (chain, draw, *event) as (chain, draw, entry), also when there are none."""
     return values.reshape((*values.shape[:2], math.prod(values.shape[2:])))
+
+
+def partly_observed(posterior: Mapping[str, np.ndarray]) -> set[str]:
+    """Return the variables that are data in part: those joined, and the part that is missing."""
+    parts = {name: name + MISSING_PART for name in posterior if name + MISSING_PART in posterior}
+    return {*parts, *parts.values()}
+
+
+def of_holes(labels: Sequence[str], values: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Return labels and draws (chain, draw, entry) of entries that vary: the others are data."""
+    flat = flat_entries(values)
+    varies = (flat != flat[:1, :1]).any(axis=(0, 1))
+    return [label for label, is_hole in zip(labels, varies) if is_hole], flat[:, :, varies]
 
 
 def real_parts(variables: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:

@@ -17,7 +17,14 @@ import numpy as np
 from probtorch.core.signatures import closest, explain_calls
 from probtorch.diagnostics.convergence import STATISTICS, statistics
 from probtorch.diagnostics.drawn import HasDraws, drawn
-from probtorch.diagnostics.layout import chosen, entry_labels, judged, real_parts
+from probtorch.diagnostics.layout import (
+    chosen,
+    entry_labels,
+    judged,
+    of_holes,
+    partly_observed,
+    real_parts,
+)
 from probtorch.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -70,17 +77,22 @@ def summary(
 
     Notes
     -----
-    A complex variable gives rows for ``z_real`` and ``z_imag``; an empty one gives none.
+    A complex variable gives rows for ``z_real`` and ``z_imag``; an empty one gives none. Of data of
+    which some are missing, ``sample("x", ..., obs_mask=...)``, only those have rows.
     """
     draws = drawn(draws, "summary")
     names = chosen(judged(names, draws), draws.posterior, "summary")
+    partly = partly_observed(draws.posterior)
     blocks, labels, values = {}, [], [np.empty((0, len(STATISTICS)))]
     for name in names:
         for part, array in real_parts({name: draws.posterior[name]}):
-            columns = statistics(array, hdi_prob)
             shape = array.shape[2:]
             dims = {part: draws.dims.get(name, ())}
             rows = entry_labels(part, shape, dims, draws.coords)
+            if name in partly:
+                rows, array = of_holes(rows, array)
+                shape = array.shape[2:]
+            columns = statistics(array, hdi_prob)
             blocks[part] = (len(labels), len(labels) + len(rows), shape)
             labels.extend(rows)
             values.append(np.stack([np.ravel(columns[key]) for key in STATISTICS], axis=-1))

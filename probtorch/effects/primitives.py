@@ -29,6 +29,7 @@ from probtorch.ops.arithmetic import where
 from probtorch.tensor import Tensor
 
 __all__ = [
+    "PARTLY",
     "UNOBSERVED",
     "deterministic",
     "factor",
@@ -40,6 +41,8 @@ __all__ = [
 
 # Of data with gaps: what the site of what is drawn for them is called, after the data.
 UNOBSERVED = "_unobserved"
+# The note of that site: which elements are there, and the data.
+PARTLY = "partly_observed"
 # The frame of the statement, seen from the function: `explain_calls` stands between.
 WRITTEN = 2
 
@@ -122,9 +125,10 @@ def sample(
 
     Notes
     -----
-    Draws are reparameterised where the distribution can. The elements that `obs_mask` leaves out
-    follow the distribution at every position, also where there are data: their extra density
-    integrates to 1, and no direction of the posterior is flat.
+    Draws are reparameterised where the distribution can. ``{name}_unobserved`` has a value at every
+    position. Samplers have coordinates of the missing elements alone, and fill the others with the
+    data; everywhere else, in guides too, they follow the distribution also where there are data:
+    their extra density integrates to 1, and no direction of the posterior is flat.
 
     Examples
     --------
@@ -159,10 +163,12 @@ def sample_from(
     infer: Mapping[str, object] | None,
     where_from: tuple[CodeType, int],
     waiting: bool = False,
+    partly: tuple[bool | Tensor, Tensor] | None = None,
 ) -> Tree:
     """`sample` without its conveniences; `where_from` is code and instruction to blame.
 
-    `waiting` is noted of a site that was told ``obs=None``: data were meant.
+    `waiting` is noted of a site that was told ``obs=None``: data were meant; `partly` of what is
+    missing of data: which elements are there, and the data.
     """
     plates = STATE.plates
     if type(name) is not str or not hasattr(fn, "log_prob") or isinstance(fn, type):
@@ -189,6 +195,8 @@ def sample_from(
     )
     if waiting:
         site.notes["no_data"] = True
+    if partly is not None:
+        site.notes[PARTLY] = partly
     value = perform(site)
     if site.observed and hasattr(site.fn, "event_shape"):
         shape = value.array.shape
@@ -384,7 +392,9 @@ def _partly_observed(
             "NanMaskedMultivariateNormal takes data with nan",
         )
     observed = sample_from(f"{name}_observed", fn, (), {}, data, there, infer, where_from)
-    unobserved = sample_from(name + UNOBSERVED, fn, (), {}, None, None, infer, where_from)
+    unobserved = sample_from(
+        name + UNOBSERVED, fn, (), {}, None, None, infer, where_from, partly=(there, data)
+    )
     for _ in fn.event_shape:
         there = there.unsqueeze(-1)
     return deterministic(name, where(there, observed, unobserved), len(fn.event_shape))

@@ -55,6 +55,7 @@ from probtorch.infer.enumeration.summed import (
 )
 from probtorch.infer.forgotten import no_latent_sites, observes_elsewhere, without_data
 from probtorch.infer.gaps import with_gaps_told
+from probtorch.infer.holes import packed, partly_observed
 from probtorch.infer.labels import array_arguments, labels_of, masked_data, with_gaps
 from probtorch.infer.mapping import DrawMap
 from probtorch.infer.missing_codes import MissingCodes
@@ -222,7 +223,11 @@ class ModelTarget(Target):
     """
 
     def __init__(
-        self, model: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+        self,
+        model: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        whole: bool = False,
     ) -> None:
         self.model = model
         self.name = getattr(model, "__name__", type(model).__name__)
@@ -238,6 +243,8 @@ class ModelTarget(Target):
             raise no_latent_sites(self.name, first, self.summed)
         check_densities(first)
         self.parts = self._find_parts(first)
+        if type(self) is ModelTarget and not whole and not self.parts:
+            self._pack_holes(found, first)
         self._in_part = False  # while a part of the density is computed
         self.without_data = without_data(first.values())
         if self.without_data is not None and observes_elsewhere(self.run):
@@ -350,6 +357,21 @@ class ModelTarget(Target):
             else:
                 return finder.slots, tracer.trace, discrete.sizes
         raise with_gaps_told(failures[0], self.model, self.args, self.kwargs)
+
+    def _pack_holes(self, found: list[Slot], first: Trace) -> None:
+        """Give coordinates to the holes of partly observed sites alone, where the mask is one."""
+        if not partly_observed(first, found):
+            return
+        tracer, q = trace(), wrap(uniform_point(Generator(1), (self.dim,)))
+        evaluation = Evaluation(q, self.slots, density=False)
+        before = set_grad_enabled(False)
+        try:
+            with contextlib.suppress(*OUTSIDE):
+                self.run(tracer, evaluation, *self._discrete(1))
+                slots = packed(found, (first, tracer.trace))
+                super().__init__(slots[-1].stop, {slot.name: slot for slot in slots})
+        finally:
+            set_grad_enabled(before)
 
     @cached_property
     def density(self) -> NativeDensity:

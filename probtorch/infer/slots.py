@@ -22,13 +22,14 @@ from probtorch.core.tree import record
 from probtorch.core.typed import TensorLike
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.transforms.registry import biject_to
-from probtorch.distributions.transforms.transform import identity_transform
+from probtorch.distributions.transforms.transform import Transform, identity_transform
 from probtorch.distributions.uniform import Delta, ImproperUniform
 from probtorch.effects.runtime import Handler
 from probtorch.effects.scans import ScannedSite
 from probtorch.effects.site import Site, as_value
 from probtorch.errors import DomainError, InferenceError, ModelError, ShapeError
 from probtorch.infer.enumeration.summed import ValueGiver, own_shape
+from probtorch.infer.holes import Holes
 from probtorch.infer.levels import Levels, Structure
 from probtorch.infer.starts.initialization import uniform_point
 from probtorch.ops.movement import reshape
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("Discovery", "Evaluation", "Inversion", "Placing", "SitesChangedError", "Slot"),
-    *("innermost", "slot_values"),
+    *("bijection", "innermost", "slot_values"),
 ]
 
 
@@ -79,6 +80,8 @@ class Slot:
         number; or what its coordinates are.
     falls_off : bool
         Whether the prior does; not that of an `ImproperUniform`.
+    holes : Holes or None
+        Of a site that is partly observed: the elements that have coordinates.
     """
 
     name: str
@@ -89,6 +92,7 @@ class Slot:
     location: str = ""
     levels: Levels | Structure | None = None
     falls_off: bool = True
+    holes: Holes | None = None
 
     @property
     def is_structure(self) -> bool:
@@ -102,6 +106,28 @@ def slot_values(q: TensorBase, slot: Slot) -> TensorBase:
         return q[slot.start]
     part = q[slot.start : slot.stop]
     return part if len(slot.free_shape) == 1 else reshape(part, slot.free_shape)
+
+
+def bijection(site: Site, slot: Slot) -> Transform:
+    """Return the way from the coordinates of a continuous site to its values.
+
+    Raises
+    ------
+    SitesChangedError
+        If what is missing of its data is not what was missing when inference began.
+    """
+    if slot.holes is None:
+        return biject_to(site.fn.support)
+    if not slot.holes.are_those_of(site):
+        raise SitesChangedError(
+            f"other elements of site {site.name!r} are missing",
+            site=site.name,
+            expected=f"the obs_mask with which inference began, {len(slot.holes.places)} holes",
+            got="another obs_mask",
+            fix="let obs_mask depend on no latent site",
+            at=site.location,
+        )
+    return slot.holes.transform(site)
 
 
 UNCONDITIONAL = (
@@ -195,7 +221,7 @@ class Evaluation(ValueGiver):
         if slot is None or slot.shape != shape:
             raise _changed(site, slot, shape)
         free = slot_values(self.q, slot)
-        transform = identity_transform if slot.levels else biject_to(site.fn.support)
+        transform = identity_transform if slot.levels else bijection(site, slot)
         if slot.levels is not None:
             site.value = slot.levels.at(site, free)
         elif transform is identity_transform:
@@ -207,6 +233,8 @@ class Evaluation(ValueGiver):
             site.value = transform(free)
         if site.value.array.shape != shape:
             raise _moving_support(site)
+        if slot.holes is not None:
+            slot.holes.hide_data(site)
         self.values[site.name] = site.value
         active = recorder()
         if active is not None:
@@ -276,7 +304,7 @@ class Inversion(Handler):
                 fix="give a value inside the support of the site's distribution",
                 at=site.location,
             )
-        free = (slot.levels or biject_to(support)).inv(value)
+        free = (slot.levels or bijection(site, slot)).inv(value)
         self.q[slot.start : slot.stop] = free.array.reshape(-1)
         site.value = value
 
@@ -295,7 +323,7 @@ class Placing(Handler):
         if slot is None or site.observed or site.value is not None:
             return
         value = self.values[site.name]
-        free = (slot.levels or biject_to(site.fn.support)).inv(value)
+        free = (slot.levels or bijection(site, slot)).inv(value)
         self.parts[site.name] = reshape(free, (slot.stop - slot.start,))
         site.value = value
 

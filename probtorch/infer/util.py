@@ -21,7 +21,6 @@ from probtorch.core.rng import Generator, generator_of
 from probtorch.core.signatures import explain_calls, explained
 from probtorch.core.tensor_base import TensorBase
 from probtorch.core.typed import Shape, TensorLike
-from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import Transform
 from probtorch.effects.density import log_density
 from probtorch.effects.trace import Trace
@@ -29,6 +28,7 @@ from probtorch.errors import ArgumentError, ShapeError
 from probtorch.infer.model_calls import check_model_call, is_rng_key
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.prediction.predictive import Predictive, log_likelihood
+from probtorch.infer.slots import bijection
 from probtorch.infer.starts.initialization import Strategy, init_to_uniform, search
 from probtorch.ops.joining import cat
 from probtorch.ops.movement import reshape
@@ -486,7 +486,7 @@ def _start(target: ModelTarget, strategy: Strategy, seed: int | Generator | None
 
 def _transforms(target: ModelTarget, q: TensorBase) -> dict[str, Transform]:
     run = target.trace_at(q)
-    return {name: biject_to(run[name].fn.support) for name in target.slots}
+    return {name: bijection(run[name], slot) for name, slot in target.slots.items()}
 
 
 explain_calls(globals())

@@ -20,7 +20,7 @@ from probtorch.effects.handlers import seed as seed_handler
 from probtorch.effects.handlers import substitute
 from probtorch.infer.approximations.result import free_values
 from probtorch.infer.objectives.runs import precision
-from probtorch.infer.potential import Target
+from probtorch.infer.potential import ModelTarget
 from probtorch.infer.results import SampledDraws, make_draws
 from probtorch.infer.sequential.weights import uniforms
 from probtorch.infer.vi.guide_quality import judge, quality_of
@@ -99,7 +99,7 @@ class SteinVIResult(WithRatios):
         shared = {name: self.params[name] for name in stein._shared}
         args, kwargs = stein._meet(self.args, self.kwargs)
         with precision(stein.guide), substitute(None, shared), no_grad():
-            target = Target.from_model(stein.model, *args, **kwargs)
+            target = ModelTarget(stein.model, args, kwargs, whole=True)
         names = list(target.slots)
         each = -(-count // stein.num_stein_particles)
 

@@ -146,6 +146,13 @@ def posterior_sbc(
     rows = (np.arange(replications) * count) // replications
     values = known.constrain_many(draws.positions.reshape(count, known.dim)[rows])
     latent = {name: values[name] for name in known.slots if mixed or name not in discrete}
+    if holes := {n: slot.holes for n, slot in known.slots.items() if slot.holes is not None}:
+        # Targets of replications have partly observed sites whole: what is looked at by nobody
+        # follows the prior.
+        others = {name: x for name, x in latent.items() if name not in holes}
+        (aside,) = first.spawn(1)
+        whole = simulate(known.model, args, kwargs, replications, aside, others)
+        latent |= {n: h.filled(latent[n], whole[n]) for n, h in holes.items()}
     names = data_sites(known.model, args, kwargs, (), "posterior_sbc")
     drawn = simulate(known.model, args, kwargs, replications, first, latent) | latent
     data = {name: drawn[name][0] for name in names}

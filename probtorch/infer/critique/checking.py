@@ -33,7 +33,7 @@ from probtorch.infer.critique.sensitivity import power_sensitivity
 from probtorch.infer.mcmc.driver import MCMC
 from probtorch.infer.mcmc.kernels.nuts import NUTS
 from probtorch.infer.model_calls import check_model
-from probtorch.infer.potential import ModelTarget, Target
+from probtorch.infer.potential import ModelTarget
 from probtorch.infer.results import SampledDraws
 
 if TYPE_CHECKING:
@@ -147,7 +147,11 @@ def check(
             fix="leave it out for all",
         )  # fmt: skip
     count_of("check", "num_samples", num_samples, 50)
-    target = Target.from_model(model, *args, **kwargs)
+    target = ModelTarget(model, args, kwargs)
+    positions = getattr(draws, "positions", None)
+    if positions is not None and positions.shape[-1] != target.dim:
+        # Guides have coordinates of all elements of partly observed sites.
+        target = ModelTarget(model, args, kwargs, whole=True)
     generator = Generator(seed)
     if not target.observed_data:
         wanted = tuple(part for part in wanted if part in ("prior", "calibration"))

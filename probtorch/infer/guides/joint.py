@@ -34,7 +34,7 @@ from probtorch.effects.primitives import param, sample
 from probtorch.errors import InferenceError, users_stacklevel
 from probtorch.infer.guides.base import AutoGuide, as_quantiles, check_scale, off_tape
 from probtorch.infer.guides.low_rank import LowRankNormal, check_rank, directions
-from probtorch.infer.potential import Target
+from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.starts.initialization import Strategy, init_to_median
 from probtorch.ops.arithmetic import sqrt
 from probtorch.ops.movement import expand, reshape
@@ -348,7 +348,7 @@ class AutoLaplaceApproximation(AutoContinuous):
         """
         with self._asked():
             loc = to_host(self.distribution().v.array).astype(np.float64)
-            target = Target.from_model(self.model, *args, **kwargs)
+            target = ModelTarget(self.model, args, kwargs, whole=True)
             rows = self._rows_in(target)
             q = np.empty(target.dim)
             q[rows] = loc

@@ -167,7 +167,7 @@ def check_meaning(target: ManyTarget, data: object) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            other = ModelTarget(target.model, args, kwargs)
+            other = ModelTarget(target.model, args, kwargs, whole=True)
             expected = float(other.logdensity(q).item())
     except Exception:  # one written for tensors
         return

@@ -178,7 +178,7 @@ class ABCSMC(Simulating):
         problem = self._problem(observed, args, kwargs)
         start, rng, moves = (self._generator or default_generator).spawn(3)
         only = _ParametersOnly(problem.parameters, problem.first)
-        target = ModelTarget(only(self.model), problem.args, problem.kwargs)
+        target = ModelTarget(only(self.model), problem.args, problem.kwargs, whole=True)
         # From here on the default generator stands where a run that is saved had it.
         saved = SavedParticles(
             "ABCSMC", checkpoint, checkpoint_every, self._settings(), (observed, *args), kwargs,

@@ -24,7 +24,6 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record
 from probtorch.distributions.distribution import Distribution
 from probtorch.distributions.mixture import MixtureSameFamily
-from probtorch.distributions.transforms.registry import biject_to
 from probtorch.effects.runtime import STATE, Handler
 from probtorch.effects.site import Site
 from probtorch.errors import ArgumentError, InferenceError, ShapeError
@@ -35,7 +34,7 @@ from probtorch.infer.mixed import MixedTarget
 from probtorch.infer.model_runs import in_float64
 from probtorch.infer.potential import ModelTarget, Target
 from probtorch.infer.prediction.predictive import Predictive
-from probtorch.infer.slots import Slot
+from probtorch.infer.slots import Slot, bijection
 from probtorch.ops.arithmetic import where
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.foreign import native_density
@@ -100,8 +99,8 @@ class _ToFree(Handler):
         if site.observed or site.name not in self.values:
             return
         site.value = self.values[site.name]
-        levels = self.slots[site.name].levels
-        free = (levels or biject_to(site.fn.support)).inv(site.value)
+        slot = self.slots[site.name]
+        free = (slot.levels or bijection(site, slot)).inv(site.value)
         self.free[site.name] = reshape(free, (free.array.size,))
 
 

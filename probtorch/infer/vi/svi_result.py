@@ -208,7 +208,7 @@ class SVIResult(WithRatios):
             if not subsampled:
                 # A model with discrete latents is no density on R^n.
                 with contextlib.suppress(InferenceError):
-                    target = Target.from_model(model, *self.args, **self.kwargs)
+                    target = ModelTarget(model, self.args, self.kwargs, whole=True)
         found.sum_out(target)
         quality, stats = found.judged()
         attrs = {

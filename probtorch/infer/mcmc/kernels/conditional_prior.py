@@ -28,7 +28,6 @@ from probtorch.core.tensor_base import TensorBase
 from probtorch.core.tree import record, static
 from probtorch.diagnostics.findings import InferenceWarning
 from probtorch.distributions.source import Source
-from probtorch.distributions.transforms.registry import biject_to
 from probtorch.distributions.transforms.transform import identity_transform
 from probtorch.effects.exits import NonlocalExit
 from probtorch.effects.runtime import Handler
@@ -37,7 +36,7 @@ from probtorch.infer.mcmc.kernels.gaussian_prior import TOLERANCE, Ellipse
 from probtorch.infer.mcmc.randomness import Key, normals
 from probtorch.infer.model_runs import OUTSIDE
 from probtorch.infer.potential import ModelTarget, Target
-from probtorch.infer.slots import Slot, innermost
+from probtorch.infer.slots import Slot, bijection, innermost
 from probtorch.ops.movement import reshape
 from probtorch.ops.pieces import cat
 
@@ -302,7 +301,7 @@ class _BlockOfSites(Handler):
         slot = self.slots.get(site.name)
         if slot is None or site.observed or site.value is not None:
             return
-        transform = biject_to(site.fn.support)
+        transform, fn = bijection(site, slot), site.fn
         if self.noise is not None:
             shape = tuple(site.fn.batch_shape) + tuple(site.fn.event_shape)
             try:
@@ -312,13 +311,15 @@ class _BlockOfSites(Handler):
                 raise
             free = transform.inv(value)
             self.parts[site.name] = reshape(free, (slot.stop - slot.start,))
+        if slot.holes is not None:
+            fn = fn.mask(wrap(~slot.holes.known))
         free = reshape(self.parts[site.name], slot.free_shape)
         if transform is identity_transform:
             site.value = free
         else:
             site.value, log_det = transform.call_and_ladj(free)
             self.logdensity = self.logdensity + log_det.sum()
-        self.logdensity = self.logdensity + site.fn.log_prob_inside(site.value).sum()
+        self.logdensity = self.logdensity + fn.log_prob_inside(site.value).sum()
         self.left.discard(site.name)
         if not self.left:
             raise NonlocalExit(site)

@@ -16,6 +16,7 @@ algorithms", Annals of Statistics 24 (1996), for tails that have to be as heavy 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, cast
 
@@ -37,6 +38,7 @@ from probtorch.infer.mcmc.kernels.proposal_laws import ProposalLaw, Stated, is_s
 from probtorch.infer.mcmc.kernels.random_walk import PointState, accept_probability
 from probtorch.infer.mcmc.randomness import Key, normals, uniform
 from probtorch.infer.mcmc.warm_up.modes import mode_of
+from probtorch.infer.potential import ModelTarget, Target
 from probtorch.ops.arithmetic import sqrt, where
 from probtorch.ops.comparisons import isfinite
 from probtorch.ops.exponentials import log1p
@@ -44,7 +46,6 @@ from probtorch.ops.reduction import sum as total
 
 if TYPE_CHECKING:
     from probtorch.infer.mcmc.warm_up.estimates import Spectrum
-    from probtorch.infer.potential import Target
     from probtorch.infer.results import SampledDraws
 
 __all__ = ["IndependentMH", "IndependentMHInfo"]
@@ -175,6 +176,32 @@ class IndependentMH(Kernel[PointState]):
                 fix=f"leave it out for {DF}",
             )
 
+    def target(
+        self,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        init_params: TensorLike | Mapping[str, TensorLike] | None = None,
+    ) -> Target:
+        """Return the `Target` for the arguments of a run.
+
+        A guide has coordinates of all elements of partly observed sites: so has the target then.
+        """
+        found = super().target(args, kwargs, init_params)
+        holes = any(slot.holes is not None for slot in found.slots.values())
+        if not holes or self.model is None or isinstance(self.model, Target):
+            return found
+        whole = ModelTarget(self.model, tuple(args), dict(kwargs), whole=True)
+        return whole if self._size(found, whole) == whole.dim else found
+
+    def _size(self, target: Target, whole: Target) -> int:
+        """Number of coordinates that the proposal has."""
+        if self.law is not None:
+            stated = self.law.stated
+            return whole.dim if isinstance(stated, Mapping) else math.prod(stated.event_shape)
+        if self.covariance is not None:
+            return as_tensor(self.covariance).array.shape[-1]
+        return target.dim if isinstance(self.proposal, str) else self._rows(target).shape[-1]
+
     def on(self, target: Target) -> Self:
         """Return it with the proposals on a target; see `Kernel.on`."""
         return self if self.law is None else replace(self, law=self.law.on(target))
@@ -200,13 +227,17 @@ class IndependentMH(Kernel[PointState]):
             found = self._of_draws(target)
         return {"gaussian": found}
 
-    def _of_draws(self, target: Target) -> Gaussian:
-        """The normal with the moments of draws that were given, or that a result makes."""
+    def _rows(self, target: Target) -> np.ndarray:
+        """Draws that were given, or that a result makes."""
         found = getattr(self.proposal, "positions", None)
         if found is None or callable(found):
             draws = cast("DrawsMaker", self.proposal).draws(max(DRAWS, DRAWS_EACH * target.dim))
             found = draws.positions
-        rows = np.empty(0) if found is None else np.asarray(found, np.float64)
+        return np.empty(0) if found is None else np.asarray(found, np.float64)
+
+    def _of_draws(self, target: Target) -> Gaussian:
+        """The normal with the moments of these draws."""
+        rows = self._rows(target)
         if rows.shape[-1] != target.dim:
             raise ShapeError(
                 f"{self.name}(proposal=...)",

@@ -113,6 +113,16 @@ class ProposalLaw:
                 fix=f"state all of them, or one distribution of all {target.dim} unconstrained "
                 "coordinates",
             )
+        holes = [name for name, slot in target.slots.items() if slot.holes is not None]
+        if holes:
+            raise InferenceError(
+                f"{self.owner}(proposal=...)",
+                expected=f"a distribution of the {target.slots[holes[0]].free_shape[0]} missing "
+                f"elements of {holes[0]!r}",
+                got="one of all elements",
+                fix=f"write {self.owner}(model), in place of a Target; or state one distribution "
+                f"of all {target.dim} unconstrained coordinates",
+            )
         for name, fn in stated.items():
             shape = tuple(fn.batch_shape) + tuple(fn.event_shape)
             self._check_shape(f"values of site {name!r}", fn, target.slots[name].shape, shape)
