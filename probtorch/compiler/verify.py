@@ -62,6 +62,9 @@ _AMPLIFIED = 1e3
 # Of the largest number: results that lose two digits to a change in the last place may as well be
 # infinite, such as the logarithm of the determinant of a singular matrix.
 _NO_DIGITS = 1e-2
+# Of the largest number as well, where that is a quotient by rounding, as the condition number of a
+# singular matrix is: what a change in the last place halves or more has not even a size.
+_NO_SIZE = 0.5
 # Runs with numbers moved. At a jump each of them falls to the other side with a chance of about a
 # half.
 _RUNS = 8
@@ -250,6 +253,12 @@ def _explains(other, b, far, largest):
         return True
     shift, _ = _distance(other, b)
     if not np.isfinite(shift) or (np.isinf(far) and shift > _NO_DIGITS * largest):
+        return True
+    if (
+        b.dtype.kind in "fc"
+        and largest * np.finfo(b.dtype).eps > 1.0
+        and shift > _NO_SIZE * largest
+    ):
         return True
     return far <= _AMPLIFIED * shift
 

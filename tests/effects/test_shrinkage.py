@@ -68,7 +68,8 @@ def test_a_regression_is_fitted():
         with plate("row", 60):
             sample("y", Normal(x @ b, sigma), obs=y)
 
-    mcmc = MCMC(NUTS(model), num_samples=500, warmup_steps=400, num_chains=2, seed=3)
+    kernel = NUTS(model, target_accept_prob=0.95)
+    mcmc = MCMC(kernel, num_samples=500, warmup_steps=400, num_chains=2, seed=3)
     mcmc.run()
     b = mcmc.get_samples()["b"].numpy().mean(0)
     assert np.abs(b - np.linalg.lstsq(x.numpy(), y.numpy(), rcond=None)[0]).max() < 0.15

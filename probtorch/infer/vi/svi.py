@@ -5,10 +5,8 @@ lets an optimizer move the parameters. Parameters of `param` statements live in 
 `SVI` object owns; while it runs, and after, `get_param_store` shows that store.
 
 All that a step depends on is a `FitState`, which a step takes to the next one (fit.py). run.py has
-the loop around steps, with progress, Ctrl-C and checkpoints; this file the names that users know.
-
-Names and signatures are Pyro's, `run` and its result NumPyro's. svi_result.py has the result,
-guides/ the guides that write themselves.
+the loop around steps, svi_result.py its result, guides/ the guides that write themselves; this file
+has the names that users know: Pyro's, `run` and its result NumPyro's.
 """
 
 from __future__ import annotations
