@@ -265,7 +265,7 @@ def test_chains_start_where_they_are_told():
 
 def test_divergences_of_the_funnel_are_reported():
     target = Target.from_density(funnel_logdensity, 10)
-    mcmc = MCMC(NUTS(target), 1000, num_chains=4, seed=1)
+    mcmc = MCMC(NUTS(target, target_accept_prob=0.5), 1000, num_chains=4, seed=1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         draws = mcmc.run()
